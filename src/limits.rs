@@ -1,0 +1,147 @@
+//! Every bound of the service, each with its reason.
+//!
+//! A bound that an operator may want to move is the default of a setting; the
+//! rest are part of the contract.
+
+/// Bytes in a KiB.
+const KIB: usize = 1024;
+/// Bytes in a MiB.
+const MIB: usize = 1024 * KIB;
+
+// --- Names -----------------------------------------------------------------
+
+/// Longest id of a session or request, in characters. Ids stand in SQL keys,
+/// logs and URLs.
+pub const ID_CHARS_MAX: usize = 128;
+
+/// Most labels of a session: each is an indexed row.
+pub const LABELS_MAX: usize = 32;
+/// Longest label key in characters, as in DNS and Kubernetes.
+pub const LABEL_KEY_CHARS_MAX: usize = 63;
+/// Longest label value, in bytes.
+pub const LABEL_VALUE_BYTES_MAX: usize = 255;
+/// Most labels in a list filter: each is a condition of the statement.
+pub const FILTER_LABELS_MAX: usize = 4;
+
+/// Longest name of a model or profile, in bytes.
+pub const MODEL_NAME_BYTES_MAX: usize = 128;
+/// Longest name of a step kind, in bytes.
+pub const STEP_KIND_BYTES_MAX: usize = 64;
+/// Most strip rule sets of a session.
+pub const STRIP_RULES_MAX: usize = 16;
+
+/// Largest number of tokens that a request or profile may name: a thousand
+/// times the largest model's window, and far below where sums overflow.
+pub const TOKENS_MAX: u64 = 1 << 40;
+
+// --- Requests --------------------------------------------------------------
+
+/// Largest gRPC request, in bytes: what a persist may take. A larger turn is
+/// to be split or its outputs offloaded.
+pub const REQUEST_BYTES_MAX: usize = 32 * MIB;
+
+/// Largest payload of one entry, in bytes: a request less its envelope.
+pub const ENTRY_BYTES_MAX: usize = REQUEST_BYTES_MAX - 64 * KIB;
+
+/// Most entries of one turn. The longest real turns have a few hundred.
+pub const TURN_ENTRIES_MAX: usize = 10_000;
+
+/// Most entries of a snapshot: ten times the longest recorded sessions.
+pub const SNAPSHOT_ENTRIES_MAX: usize = 100_000;
+
+/// Deepest nesting of the parts of a payload that the service reads. What it
+/// does not read may nest as deep as it likes.
+pub const READ_DEPTH_MAX: usize = 64;
+
+/// Largest preamble, in bytes. The largest recorded ones are near 64 KiB.
+pub const PREAMBLE_BYTES_MAX: usize = 4 * MIB;
+
+/// Default and largest page of a list, in rows.
+pub const PAGE_SIZE_DEFAULT: u32 = 100;
+/// Largest page of a list, in rows.
+pub const PAGE_SIZE_MAX: u32 = 1_000;
+
+/// Bytes of items after which a message of a stream is sent: well under the
+/// 4 MiB that gRPC clients accept by default.
+pub const STREAM_CHUNK_BYTES: usize = MIB;
+
+/// Messages that a stream holds ready for a slow reader.
+pub const STREAM_CHUNKS_AHEAD: usize = 2;
+
+// --- Turns, journal, segments ------------------------------------------------
+
+/// Encoded bytes over which a turn goes to the object store first and only its
+/// row into the metadata store.
+pub const TURN_OBJECT_FIRST_BYTES: usize = MIB;
+
+/// Largest encoded turn that the journal takes when the object store fails.
+pub const JOURNAL_TURN_BYTES_MAX: usize = 8 * MIB;
+
+/// Most encoded bytes that a session may have in the journal.
+pub const JOURNAL_SESSION_BYTES_MAX: u64 = 64 * MIB as u64;
+
+/// Times that an object-first turn is encoded afresh when the head moves under
+/// it.
+pub const OBJECT_FIRST_ATTEMPTS: usize = 3;
+
+/// Times that a persist without `expected_version` is tried when others write
+/// to the session at the same time.
+pub const APPEND_ATTEMPTS: usize = 16;
+
+/// Raw journal bytes at which a branch is sealed: segments of 256 KiB compress
+/// nearly as well as whole sessions.
+pub const SEAL_RAW_BYTES: u64 = 256 * KIB as u64;
+/// Raw journal bytes at which a branch is sealed once it is old.
+pub const SEAL_OLD_RAW_BYTES: u64 = 64 * KIB as u64;
+
+/// Most raw bytes of one segment that the service writes by sealing. A larger
+/// journal is sealed into several.
+pub const SEAL_SEGMENT_RAW_BYTES_MAX: usize = 8 * MIB;
+
+/// Stored bytes under which a segment is rolled up with its neighbours.
+pub const ROLL_UP_SMALL_BYTES: u64 = MIB as u64;
+/// Raw bytes up to which segments are rolled up: restores fetch segments in
+/// parallel, and one decoded segment must fit the memory of a restore well.
+pub const ROLL_UP_RAW_BYTES_MAX: u64 = 8 * MIB as u64;
+/// Fewest segments that are worth a roll-up.
+pub const ROLL_UP_SEGMENTS_MIN: usize = 4;
+
+/// Most raw bytes that a segment may decode to: a single turn of the largest
+/// request, with its line envelopes, and a journal before it.
+pub const SEGMENT_RAW_BYTES_MAX: usize = 256 * MIB;
+
+/// Largest zstd window that is accepted, as a power of two: what level 3 to 19
+/// write for inputs of our sizes, and a bound on a decoder's memory.
+pub const ZSTD_WINDOW_LOG_MAX: u32 = 25;
+
+/// Longest chain of branches: each fork or rewind at the end of another adds
+/// one.
+pub const LINEAGE_DEPTH_MAX: usize = 10_000;
+
+/// Interrupted calls that a session remembers, for results that come late. An
+/// older call's late result is left out of windows.
+pub const INTERRUPTED_CALLS_MAX: usize = 32;
+
+/// Forks that a deletion receipt names.
+pub const RECEIPT_FORKS_MAX: usize = 100;
+
+// --- Windows -----------------------------------------------------------------
+
+/// Share of a context window that is kept for the output when neither request
+/// nor profile say more: a quarter.
+pub const RESERVE_DIVISOR: u64 = 4;
+
+/// Share of the usable window at which compaction is advised, in percent.
+pub const COMPACTION_ADVISED_PERCENT: u64 = 60;
+
+/// Longest tool call id of Anthropic, Bedrock and OpenAI Responses, in bytes.
+/// Source: `string_above_max_length` answers of the APIs.
+pub const CALL_ID_BYTES_MAX: usize = 64;
+
+const _: () = assert!(STREAM_CHUNK_BYTES * 2 < 4 * MIB);
+const _: () = assert!(ENTRY_BYTES_MAX < REQUEST_BYTES_MAX);
+const _: () = assert!(TURN_OBJECT_FIRST_BYTES <= JOURNAL_TURN_BYTES_MAX);
+const _: () = assert!(JOURNAL_TURN_BYTES_MAX as u64 <= JOURNAL_SESSION_BYTES_MAX);
+const _: () = assert!(SEAL_SEGMENT_RAW_BYTES_MAX + REQUEST_BYTES_MAX < SEGMENT_RAW_BYTES_MAX);
+const _: () = assert!(ROLL_UP_RAW_BYTES_MAX as usize <= SEGMENT_RAW_BYTES_MAX);
+const _: () = assert!(PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX);

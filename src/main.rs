@@ -1,0 +1,2 @@
+//! The `turnkeep` command.
+fn main() {}

@@ -1,0 +1,25 @@
+//! What the service is about: sessions, branches, turns, entries, segments and
+//! windows, as plain data with their rules. No I/O, no encoding.
+
+pub mod branch;
+pub mod deletion;
+pub mod digest;
+pub mod entry;
+pub mod invariants;
+pub mod name;
+pub mod profile;
+pub mod segment;
+pub mod session;
+pub mod turn;
+pub mod window;
+
+pub use branch::{Branch, Lineage, Span};
+pub use deletion::{Deletion, DeletionState};
+pub use digest::Digest;
+pub use entry::{Entry, EntryKind, Seq, Version, WireFormat};
+pub use name::{BranchId, GenerationId, InvalidName, RequestId, SessionId, TenantId};
+pub use profile::{ModelProfile, Room, Tokenizer};
+pub use segment::Segment;
+pub use session::{CompressionPath, ForkOrigin, Head, Labels, Preamble, Session};
+pub use turn::{CallState, Turn, TurnKind, Usage};
+pub use window::{Item, NextStep, Origin, Repair, RepairKind, UnansweredCall};

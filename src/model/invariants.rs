@@ -1,0 +1,1 @@
+//! Named predicates of the rules that storage must keep.

@@ -1,0 +1,105 @@
+//! Sessions.
+
+use crate::clock::Micros;
+use crate::model::{BranchId, ModelProfile, SessionId, Tokenizer, Version, WireFormat};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// A session's labels.
+pub type Labels = BTreeMap<String, String>;
+
+/// Which compression a session's windows get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CompressionPath {
+    /// A person waits: summarized.
+    #[default]
+    Interactive,
+    /// A pipeline: truncated.
+    Batch,
+    /// An agent on its own: truncated.
+    Automated,
+}
+
+impl CompressionPath {
+    /// Its name in storage and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Interactive => "interactive",
+            Self::Batch => "batch",
+            Self::Automated => "automated",
+        }
+    }
+
+    /// The path of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Interactive, Self::Batch, Self::Automated].into_iter().find(|path| path.as_str() == name)
+    }
+}
+
+/// The place in another session at which a fork begins.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ForkOrigin {
+    /// The source session.
+    pub session: SessionId,
+    /// Its version.
+    pub version: Version,
+}
+
+/// A session's configuration: all of it that is no turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Its id.
+    pub id: SessionId,
+    /// Wire format of its entries.
+    pub format: WireFormat,
+    /// Which compression its windows get.
+    pub path: CompressionPath,
+    /// Limits of its model.
+    pub profile: ModelProfile,
+    /// The caller's labels.
+    pub labels: Labels,
+    /// Strip rule sets that are applied to what is persisted.
+    pub strip_rules: Vec<String>,
+    /// Where it was forked.
+    pub forked_from: Option<ForkOrigin>,
+    /// When it was created.
+    pub created_at: Micros,
+}
+
+impl Session {
+    /// How its tokens are counted.
+    pub fn tokenizer(&self) -> Tokenizer {
+        self.profile.tokenizer.unwrap_or_else(|| Tokenizer::of_format(self.format))
+    }
+}
+
+/// The part of a session that changes with its turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Version of the newest turn.
+    pub version: Version,
+    /// The branch that the session is on.
+    pub branch: BranchId,
+    /// Revision of the configuration.
+    pub config_revision: u64,
+    /// Revision of the window.
+    pub window_revision: u64,
+    /// Encoded bytes that the session has in the journal.
+    pub journal_bytes: u64,
+    /// When the session last changed.
+    pub updated_at: Micros,
+}
+
+/// System text and tool definitions that are kept outside the message list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preamble {
+    /// Counts a session's preambles from 1.
+    pub revision: u64,
+    /// The JSON value, byte for byte.
+    pub payload: Bytes,
+    /// Its tokens by the session's counter.
+    pub tokens: u64,
+    /// Version of the session when it was set.
+    pub since_version: Version,
+}

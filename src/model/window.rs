@@ -1,0 +1,96 @@
+//! Windows: what a model is sent.
+
+use crate::model::Seq;
+use bytes::Bytes;
+
+/// Where a window item comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// Entries of the log, as they are or merged as the API demands.
+    Log,
+    /// Made by the service so that the API accepts the window.
+    Repair,
+}
+
+/// One element of the message list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The JSON object to send.
+    pub payload: Bytes,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The entries that it stands for, in the order of their content.
+    pub seqs: Vec<Seq>,
+    /// Its tokens.
+    pub tokens: u64,
+    /// The newest entry that had a say in what it is: a log up to that entry
+    /// or further gives the same item.
+    pub settled_by: Seq,
+}
+
+/// What the model's API needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NextStep {
+    /// Not known: the format has no structure.
+    Unknown,
+    /// Input of the user.
+    UserInput,
+    /// Results of the unanswered calls.
+    ToolResults,
+    /// A call of the model.
+    Model,
+}
+
+/// A tool call without a result.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct UnansweredCall {
+    /// Its id; empty where the format has none.
+    #[serde(default, rename = "id", skip_serializing_if = "String::is_empty")]
+    pub call_id: String,
+    /// The tool's name.
+    #[serde(default, rename = "n", skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Entry that holds it.
+    #[serde(rename = "s")]
+    pub seq: Seq,
+}
+
+/// What was changed in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RepairKind {
+    /// An interrupted call got a result that says so.
+    ResultAdded,
+    /// A result without a call was left out.
+    OrphanResultOmitted,
+    /// A second result for the same call was left out.
+    DuplicateResultOmitted,
+    /// Results were moved to their calls.
+    ResultMoved,
+    /// Entries were merged into one item.
+    Merged,
+    /// An empty block was left out.
+    EmptyBlockOmitted,
+    /// An id that was used before got another.
+    IdRenamed,
+    /// A second item with the same id was left out.
+    DuplicateItemOmitted,
+    /// Reasoning without the item that it led to was left out.
+    ReasoningOmitted,
+    /// An opening user message was added.
+    OpeningAdded,
+    /// An entry that the API has no place for was left out.
+    EntryOmitted,
+}
+
+/// One repair of a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// What was done.
+    pub kind: RepairKind,
+    /// Entries concerned.
+    pub seqs: Vec<Seq>,
+    /// Id of the call or item concerned; empty if it has none.
+    pub id: String,
+    /// What it was about, for people.
+    pub detail: String,
+}
