@@ -1,0 +1,165 @@
+-- Sessions, branches, turns, journal and segments. Times are microseconds
+-- since the epoch. The tenant leads every key.
+
+CREATE TABLE session (
+    tenant      TEXT   NOT NULL,
+    session_id  TEXT   NOT NULL,
+    path        TEXT   NOT NULL,
+    config      TEXT   NOT NULL, -- JSON
+    created_at  BIGINT NOT NULL,
+    PRIMARY KEY (tenant, session_id)
+);
+CREATE INDEX session_by_time ON session (tenant, created_at, session_id);
+
+CREATE TABLE session_label (
+    tenant      TEXT NOT NULL,
+    label_key   TEXT NOT NULL,
+    label_value TEXT NOT NULL,
+    session_id  TEXT NOT NULL,
+    PRIMARY KEY (tenant, session_id, label_key)
+);
+CREATE INDEX session_label_by_value ON session_label (tenant, label_key, label_value, session_id);
+
+-- What changes with every turn: small, and no index but the key, so that
+-- Postgres updates it in place.
+CREATE TABLE head (
+    tenant          TEXT   NOT NULL,
+    session_id      TEXT   NOT NULL,
+    deleted         BIGINT NOT NULL, -- 1 for the tombstone that keeps the id taken
+    version         BIGINT NOT NULL,
+    branch_id       TEXT   NOT NULL,
+    config_revision BIGINT NOT NULL,
+    window_revision BIGINT NOT NULL,
+    journal_bytes   BIGINT NOT NULL,
+    updated_at      BIGINT NOT NULL,
+    PRIMARY KEY (tenant, session_id)
+) WITH (fillfactor = 50);
+
+CREATE TABLE preamble (
+    tenant        TEXT   NOT NULL,
+    session_id    TEXT   NOT NULL,
+    revision      BIGINT NOT NULL,
+    since_version BIGINT NOT NULL,
+    tokens        BIGINT NOT NULL,
+    payload       BYTEA  NOT NULL,
+    PRIMARY KEY (tenant, session_id, revision)
+);
+
+CREATE TABLE branch (
+    tenant           TEXT   NOT NULL,
+    branch_id        TEXT   NOT NULL,
+    session_id       TEXT   NOT NULL,
+    parent_branch_id TEXT,
+    base_version     BIGINT NOT NULL,
+    base_seq         BIGINT NOT NULL,
+    first_version    BIGINT NOT NULL,
+    sealed_seq       BIGINT NOT NULL,
+    sealed_version   BIGINT NOT NULL,
+    created_at       BIGINT NOT NULL,
+    PRIMARY KEY (tenant, branch_id)
+) WITH (fillfactor = 70);
+CREATE INDEX branch_by_session ON branch (tenant, session_id);
+CREATE INDEX branch_by_parent ON branch (tenant, parent_branch_id);
+
+CREATE TABLE turn (
+    tenant         TEXT   NOT NULL,
+    branch_id      TEXT   NOT NULL,
+    version        BIGINT NOT NULL,
+    session_id     TEXT   NOT NULL,
+    kind           TEXT   NOT NULL,
+    base_version   BIGINT NOT NULL,
+    first_seq      BIGINT NOT NULL,
+    last_seq       BIGINT NOT NULL,
+    request_id     TEXT   NOT NULL,
+    request_digest BYTEA  NOT NULL,
+    entries_digest BYTEA  NOT NULL,
+    turn_digest    BYTEA  NOT NULL,
+    prefix_digest  BYTEA  NOT NULL,
+    calls          TEXT   NOT NULL, -- JSON
+    tokens         BIGINT NOT NULL,
+    log_tokens     BIGINT NOT NULL,
+    payload_bytes  BIGINT NOT NULL,
+    report         TEXT,            -- JSON: usage, score, step kind
+    reply          TEXT   NOT NULL, -- JSON
+    created_at     BIGINT NOT NULL,
+    PRIMARY KEY (tenant, branch_id, version)
+);
+CREATE UNIQUE INDEX turn_by_request ON turn (tenant, session_id, request_id);
+
+CREATE TABLE journal (
+    tenant     TEXT   NOT NULL,
+    branch_id  TEXT   NOT NULL,
+    version    BIGINT NOT NULL,
+    first_seq  BIGINT NOT NULL,
+    last_seq   BIGINT NOT NULL,
+    raw_bytes  BIGINT NOT NULL,
+    body       BYTEA  NOT NULL,
+    created_at BIGINT NOT NULL,
+    PRIMARY KEY (tenant, branch_id, version)
+) WITH (toast_tuple_target = 8160);
+-- The body is compressed already.
+ALTER TABLE journal ALTER COLUMN body SET STORAGE EXTERNAL;
+
+CREATE TABLE segment (
+    tenant        TEXT   NOT NULL,
+    branch_id     TEXT   NOT NULL,
+    first_version BIGINT NOT NULL,
+    last_version  BIGINT NOT NULL,
+    first_seq     BIGINT NOT NULL,
+    last_seq      BIGINT NOT NULL,
+    blob_key      TEXT   NOT NULL,
+    sha256        BYTEA  NOT NULL,
+    stored_bytes  BIGINT NOT NULL,
+    raw_bytes     BIGINT NOT NULL,
+    format        BIGINT NOT NULL,
+    created_at    BIGINT NOT NULL,
+    PRIMARY KEY (tenant, branch_id, first_version)
+);
+CREATE UNIQUE INDEX segment_by_key ON segment (blob_key); -- for the sweep
+
+-- The newest manifest of each session.
+CREATE TABLE manifest (
+    tenant     TEXT   NOT NULL,
+    session_id TEXT   NOT NULL,
+    blob_key   TEXT   NOT NULL,
+    version    BIGINT NOT NULL,
+    PRIMARY KEY (tenant, session_id)
+);
+CREATE UNIQUE INDEX manifest_by_key ON manifest (blob_key);
+
+-- Blobs that are to be erased once no reader can hold their keys.
+CREATE TABLE tombstone (
+    tenant     TEXT   NOT NULL,
+    blob_key   TEXT   NOT NULL,
+    session_id TEXT   NOT NULL,
+    not_before BIGINT NOT NULL,
+    PRIMARY KEY (tenant, blob_key)
+);
+CREATE INDEX tombstone_by_time ON tombstone (not_before);
+CREATE INDEX tombstone_by_key ON tombstone (blob_key);
+CREATE INDEX tombstone_by_session ON tombstone (tenant, session_id);
+
+-- Receipts of deletions, kept for ever.
+CREATE TABLE deletion (
+    tenant     TEXT   NOT NULL,
+    session_id TEXT   NOT NULL,
+    deleted_at BIGINT NOT NULL,
+    in_ledger  BIGINT NOT NULL, -- 1 once the bucket's ledger has it
+    erased_at  BIGINT,
+    PRIMARY KEY (tenant, session_id)
+);
+CREATE INDEX deletion_open ON deletion (deleted_at) WHERE erased_at IS NULL;
+
+-- One row for each process that may name blobs, renewed while it lives.
+CREATE TABLE writer_generation (
+    generation  BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    fenced      BIGINT NOT NULL,
+    lease_until BIGINT NOT NULL,
+    fenced_at   BIGINT
+);
+
+-- Keys that all replicas share.
+CREATE TABLE service_secret (
+    name   TEXT  NOT NULL PRIMARY KEY,
+    secret BYTEA NOT NULL
+);

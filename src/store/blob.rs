@@ -1,0 +1,71 @@
+//! The blob store: immutable bytes under keys.
+
+use crate::clock::Micros;
+use crate::codec::digest;
+use crate::model::Digest;
+use crate::store::{ErrorKind, StoreError};
+use async_trait::async_trait;
+use bytes::Bytes;
+
+/// A blob in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlobInfo {
+    /// Its key.
+    pub key: String,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was written, by the store's clock.
+    pub written_at: Micros,
+}
+
+/// Keeps immutable blobs. The bytes at a key never change.
+///
+/// Keys are lower-case ASCII of `a-z 0-9 - _ . /`, made by the service and never
+/// by a caller.
+#[async_trait]
+pub trait BlobStore: std::fmt::Debug + Send + Sync + 'static {
+    /// Writes a blob under a key that no other blob has. `sha256` is that of the
+    /// body; the store verifies it where it can.
+    ///
+    /// On success the blob is durable. Repeating the call with the same body is
+    /// safe and succeeds. If the key holds other bytes it fails with `KeyTaken`.
+    /// After any other failure the blob may be there or not.
+    async fn put_new(&self, key: &str, body: Bytes, sha256: Digest) -> Result<(), StoreError>;
+
+    /// Returns a blob whole; `NotFound` if there is none.
+    async fn get(&self, key: &str) -> Result<Bytes, StoreError>;
+
+    /// Returns the size of a blob; nothing if there is none.
+    async fn size(&self, key: &str) -> Result<Option<u64>, StoreError>;
+
+    /// Erases a blob. One that is not there is erased already. Only the sweep
+    /// may call it.
+    async fn delete(&self, key: &str) -> Result<(), StoreError>;
+
+    /// Lists blobs in the order of their keys: those that begin with `prefix`
+    /// and come after the key `after`, at most `limit` of them, which the store
+    /// may lower. An empty answer means that there are no more.
+    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<BlobInfo>, StoreError>;
+
+    /// Checks that the store can be used and keeps its promises, above all that
+    /// it refuses to overwrite. Called once at start-up.
+    async fn probe(&self) -> Result<(), StoreError>;
+}
+
+/// Checks that a store refuses to overwrite: the seal protocol rests on it, and
+/// some S3 servers ignore the condition.
+pub(super) async fn probe_create_only(store: &dyn BlobStore) -> Result<(), StoreError> {
+    const KEY: &str = "probe/create-only";
+    let (first, other) = (Bytes::from_static(b"turnkeep"), Bytes::from_static(b"another"));
+    store.put_new(KEY, first.clone(), digest::sha256(&first)).await?;
+    match store.put_new(KEY, other.clone(), digest::sha256(&other)).await {
+        Err(error) if error.kind == ErrorKind::KeyTaken => {}
+        Err(error) => return Err(error),
+        Ok(()) => return Err(StoreError::new(ErrorKind::Internal, "the blob store lets a blob be overwritten")),
+    }
+    if store.get(KEY).await? == first {
+        Ok(())
+    } else {
+        Err(StoreError::new(ErrorKind::Internal, "the blob store does not return what was put"))
+    }
+}

@@ -1,0 +1,223 @@
+//! Blobs in a local directory.
+
+use crate::clock::Micros;
+use crate::codec::digest;
+use crate::entropy::Entropy;
+use crate::model::Digest;
+use crate::store::blob::{BlobInfo, BlobStore};
+use crate::store::{ErrorKind, StoreError};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+/// Directory for files that are being written, beside the keys.
+const TEMPORARY: &str = ".tmp";
+
+/// Blobs in a local directory, one file each.
+///
+/// A file is written under another name, synced, linked to its own name, which
+/// fails if that is taken, and its directory is synced: after a crash it is
+/// there whole or not at all.
+#[derive(Debug, Clone)]
+pub struct LocalBlobs {
+    root: Arc<Path>,
+    entropy: Arc<Entropy>,
+}
+
+impl LocalBlobs {
+    /// Blobs under `root`, which is made if it is not there.
+    pub fn open(root: &Path, entropy: Arc<Entropy>) -> Result<Self, StoreError> {
+        let failed = |error| io_error(format!("open {}", root.display()), error);
+        fs::create_dir_all(root.join(TEMPORARY)).map_err(failed)?;
+        // What a crash has left half-written.
+        for file in fs::read_dir(root.join(TEMPORARY)).map_err(failed)? {
+            fs::remove_file(file.map_err(failed)?.path()).map_err(failed)?;
+        }
+        Ok(Self { root: root.into(), entropy })
+    }
+
+    fn path(&self, key: &str) -> Result<PathBuf, StoreError> {
+        let is_plain = |part: &str| {
+            !part.is_empty()
+                && !part.starts_with('.')
+                && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b))
+        };
+        if key.split('/').all(is_plain) {
+            Ok(self.root.join(key))
+        } else {
+            Err(StoreError::new(ErrorKind::Internal, format!("not a blob key: {key:?}")))
+        }
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        context: String,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match tokio::task::spawn_blocking(work).await {
+            Ok(result) => result.map_err(|error| io_error(context, error)),
+            Err(error) => Err(StoreError::caused(ErrorKind::Internal, context, error)),
+        }
+    }
+}
+
+#[async_trait]
+impl BlobStore for LocalBlobs {
+    async fn put_new(&self, key: &str, body: Bytes, sha256: Digest) -> Result<(), StoreError> {
+        let path = self.path(key)?;
+        let root = self.root.clone();
+        let temporary = root.join(TEMPORARY).join(self.entropy.hex::<16>());
+        let written = self.run(format!("put {key}"), move || {
+            let result = write_new(&root, &temporary, &path, &body);
+            // The link keeps the bytes; only the name for writing goes.
+            fs::remove_file(&temporary)?;
+            result
+        });
+        if written.await? {
+            return Ok(());
+        }
+        let existing = self.get(key).await?;
+        if digest::sha256(&existing) == sha256 {
+            return Ok(());
+        }
+        Err(StoreError::new(ErrorKind::KeyTaken, format!("put {key}")))
+    }
+
+    async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
+        let path = self.path(key)?;
+        self.run(format!("get {key}"), move || fs::read(path).map(Bytes::from)).await
+    }
+
+    async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
+        let path = self.path(key)?;
+        let size = self.run(format!("head {key}"), move || fs::metadata(path).map(|metadata| metadata.len()));
+        match size.await {
+            Ok(size) => Ok(Some(size)),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), StoreError> {
+        let path = self.path(key)?;
+        let deleted = self.run(format!("delete {key}"), move || {
+            fs::remove_file(&path)?;
+            path.parent().map_or(Ok(()), sync_directory)
+        });
+        match deleted.await {
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<BlobInfo>, StoreError> {
+        let (root, prefix, after) = (self.root.clone(), prefix.to_owned(), after.unwrap_or_default().to_owned());
+        self.run(format!("list {prefix}"), move || {
+            let mut found = Vec::new();
+            walk(&root, "", &prefix, &after, limit, &mut found)?;
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn probe(&self) -> Result<(), StoreError> {
+        crate::store::blob::probe_create_only(self).await
+    }
+}
+
+/// Writes a new file at `path`; false if there is one already.
+fn write_new(root: &Path, temporary: &Path, path: &Path, body: &[u8]) -> io::Result<bool> {
+    let mut file = File::options().write(true).create_new(true).open(temporary)?;
+    file.write_all(body)?;
+    file.sync_all()?;
+    let Some(directory) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    make_directories(root, directory)?;
+    match fs::hard_link(temporary, path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    sync_directory(directory)?;
+    Ok(true)
+}
+
+/// Makes the directories from `root` down to `directory`, each synced into the
+/// one above.
+fn make_directories(root: &Path, directory: &Path) -> io::Result<()> {
+    if directory == root || directory.is_dir() {
+        return Ok(());
+    }
+    let Some(parent) = directory.parent() else { return Ok(()) };
+    make_directories(root, parent)?;
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    sync_directory(parent)
+}
+
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Appends to `found`, in the order of keys, up to `limit` blobs under
+/// `directory` that begin with `prefix` and come after `after`.
+fn walk(
+    root: &Path,
+    directory: &str,
+    prefix: &str,
+    after: &str,
+    limit: usize,
+    found: &mut Vec<BlobInfo>,
+) -> io::Result<()> {
+    let mut names = Vec::new();
+    for file in fs::read_dir(root.join(directory))? {
+        let file = file?;
+        let Ok(name) = file.file_name().into_string() else { continue };
+        if name.starts_with('.') {
+            continue;
+        }
+        // With its slash a directory sorts as its keys do.
+        let slash = if file.file_type()?.is_dir() { "/" } else { "" };
+        names.push(format!("{directory}{name}{slash}"));
+    }
+    names.sort_unstable();
+    for name in names {
+        if found.len() >= limit {
+            break;
+        }
+        if name.ends_with('/') {
+            let may_match = name.starts_with(prefix) || prefix.starts_with(&name);
+            let may_follow = name.as_str() > after || after.starts_with(&name);
+            if may_match && may_follow {
+                walk(root, &name, prefix, after, limit, found)?;
+            }
+        } else if name.starts_with(prefix) && name.as_str() > after {
+            match fs::metadata(root.join(&name)) {
+                Ok(metadata) => found.push(blob_info(name, &metadata)),
+                // Erased meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn blob_info(key: String, metadata: &fs::Metadata) -> BlobInfo {
+    let modified = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    BlobInfo { key, bytes: metadata.len(), written_at: Micros::default().plus(modified) }
+}
+
+fn io_error(context: String, error: io::Error) -> StoreError {
+    let kind = match error.kind() {
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
+        _ => ErrorKind::Unavailable,
+    };
+    StoreError::caused(kind, context, error)
+}

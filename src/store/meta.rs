@@ -1,0 +1,515 @@
+//! The metadata store: rows about sessions, and the journal of the newest
+//! turns.
+
+use crate::clock::Micros;
+use crate::model::{
+    Branch, BranchId, CompressionPath, Deletion, Digest, GenerationId, Head, Labels, Preamble, RequestId, Segment, Seq,
+    Session, SessionId, TenantId, Turn, Version,
+};
+use crate::store::StoreError;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// A session of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey {
+    /// Its owner.
+    pub tenant: TenantId,
+    /// Its id.
+    pub session: SessionId,
+}
+
+/// A branch of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BranchKey {
+    /// Its owner.
+    pub tenant: TenantId,
+    /// Its id.
+    pub branch: BranchId,
+}
+
+/// A session as it stands: configuration, head, newest turn and, if asked for,
+/// the newest journal rows. All read in one statement, so they belong together.
+#[derive(Clone, Debug)]
+pub struct Tip {
+    /// Configuration.
+    pub session: Session,
+    /// Head.
+    pub head: Head,
+    /// The branch that it is on.
+    pub branch: Branch,
+    /// The turn of the head's version.
+    pub turn: Turn,
+    /// Revision and version of the newest preamble, if there is one.
+    pub preamble_revision: Option<u64>,
+    /// Journal rows of the branch that were asked for, in order.
+    pub journal: Vec<JournalRow>,
+}
+
+/// A turn's entries in the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalRow {
+    /// The turn.
+    pub version: Version,
+    /// Seq of its first entry.
+    pub first_seq: Seq,
+    /// Seq of the newest entry after it.
+    pub last_seq: Seq,
+    /// Bytes that the body decodes to.
+    pub raw_bytes: u64,
+    /// The encoded entries.
+    pub body: Bytes,
+    /// When it was committed.
+    pub created_at: Micros,
+}
+
+/// A turn with its recorded reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordedTurn {
+    /// The turn.
+    pub turn: Turn,
+    /// The reply, as JSON.
+    pub reply: String,
+}
+
+/// A session to be created, with its first rows.
+#[derive(Clone, Debug)]
+pub struct NewSession {
+    /// Its owner.
+    pub tenant: TenantId,
+    /// Its configuration.
+    pub session: Session,
+    /// Its branch.
+    pub branch: Branch,
+    /// Its first turn: the genesis, or the fork.
+    pub turn: RecordedTurn,
+    /// Its preamble.
+    pub preamble: Option<Preamble>,
+    /// Of a fork: the source session, which must be live, and the branch on
+    /// which the fork begins, which must still be there.
+    pub source: Option<(SessionId, BranchId)>,
+}
+
+/// What became of a creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateOutcome {
+    /// The session exists now.
+    Created,
+    /// The id is taken; nothing was written.
+    Taken {
+        /// By a session that was deleted.
+        deleted: bool,
+    },
+    /// The source of the fork is not there; nothing was written.
+    SourceGone,
+}
+
+/// What must hold of a session's head for a write to take place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// Its version.
+    pub version: Version,
+    /// Its branch.
+    pub branch: BranchId,
+    /// Revision of its configuration.
+    pub config_revision: u64,
+}
+
+impl Expected {
+    /// That the head is as it was read.
+    pub fn unchanged(head: &Head) -> Self {
+        Self { version: head.version, branch: head.branch.clone(), config_revision: head.config_revision }
+    }
+}
+
+/// Where the entries of a new turn are put.
+#[derive(Clone, Debug)]
+pub enum TurnEntries {
+    /// Nowhere: it has none.
+    None,
+    /// Into the journal.
+    Journal(JournalRow),
+    /// Into a segment that is in the blob store already, together with the
+    /// journal rows before it, which go.
+    Segment(SealedRun),
+}
+
+/// A segment that takes the place of journal rows.
+#[derive(Clone, Debug)]
+pub struct SealedRun {
+    /// The segment, whose blob is durable.
+    pub segment: Segment,
+    /// The branch's sealed version before.
+    pub expected_sealed_version: Version,
+    /// Encoded bytes of the journal rows that go.
+    pub journal_bytes: u64,
+    /// The manifest, whose blob is durable, if one was written.
+    pub manifest: Option<ManifestRow>,
+    /// The writer generation that wrote the blobs.
+    pub generation: GenerationId,
+}
+
+/// The newest manifest of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestRow {
+    /// The session.
+    pub session: SessionId,
+    /// Its key in the blob store.
+    pub key: String,
+    /// The session's version that it tells of.
+    pub version: Version,
+}
+
+/// A turn to be committed.
+#[derive(Clone, Debug)]
+pub struct NewTurn {
+    /// The session.
+    pub key: SessionKey,
+    /// What must hold of its head.
+    pub expected: Expected,
+    /// The turn.
+    pub turn: RecordedTurn,
+    /// Its entries.
+    pub entries: TurnEntries,
+    /// A branch to be made for it, if it is a rewind.
+    pub branch: Option<Branch>,
+    /// Whether the window gets a new revision.
+    pub revise_window: bool,
+    /// Most encoded bytes that the session may have in the journal after it.
+    pub journal_bytes_max: u64,
+}
+
+/// What became of a write that expects a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitOutcome {
+    /// It is durable.
+    Committed,
+    /// The head is not as expected, or there is none, or the journal is full;
+    /// nothing was written.
+    NotAsExpected,
+}
+
+/// A change of configuration.
+#[derive(Clone, Debug)]
+pub struct SessionUpdate {
+    /// The session.
+    pub key: SessionKey,
+    /// Its configuration revision before.
+    pub expected_revision: u64,
+    /// Its whole configuration after.
+    pub session: Session,
+    /// A new preamble, if it changes.
+    pub preamble: Option<Preamble>,
+    /// Whether the window gets a new revision.
+    pub revise_window: bool,
+    /// When.
+    pub at: Micros,
+}
+
+/// Which sessions to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionQuery {
+    /// Labels that they must have; at most [`crate::limits::FILTER_LABELS_MAX`].
+    pub labels: Labels,
+    /// Their path.
+    pub path: Option<CompressionPath>,
+    /// Created at this time or later.
+    pub created_min: Option<Micros>,
+    /// Created before this time.
+    pub created_max: Option<Micros>,
+    /// Last changed at this time or later.
+    pub updated_min: Option<Micros>,
+    /// Only those that come after this one, in the order of the list.
+    pub after: Option<(Micros, SessionId)>,
+    /// How many.
+    pub limit: u32,
+}
+
+/// A branch whose journal is to be sealed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealCandidate {
+    /// The branch.
+    pub key: BranchKey,
+    /// Raw bytes in its journal.
+    pub raw_bytes: u64,
+}
+
+/// When a journal is due to be sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SealPolicy {
+    /// At so many raw bytes.
+    pub raw_bytes: u64,
+    /// At so many raw bytes once the oldest turn is `old_seconds` old.
+    pub old_raw_bytes: u64,
+    /// See `old_raw_bytes`.
+    pub old_seconds: u64,
+    /// At any size once the oldest turn is so old.
+    pub max_seconds: u64,
+}
+
+/// A journal to be sealed: rows that go and the segment in their place.
+#[derive(Clone, Debug)]
+pub struct NewSeal {
+    /// The branch.
+    pub key: BranchKey,
+    /// The session that is charged for the journal.
+    pub session: SessionId,
+    /// The segment and what it replaces.
+    pub run: SealedRun,
+    /// When.
+    pub at: Micros,
+    /// How long the manifest that is replaced may still be read.
+    pub grace: Duration,
+}
+
+/// Segments to be merged into one.
+#[derive(Clone, Debug)]
+pub struct NewRollUp {
+    /// The branch.
+    pub key: BranchKey,
+    /// The session whose deletion covers the old blobs.
+    pub session: SessionId,
+    /// The segments that go.
+    pub old: Vec<Segment>,
+    /// The segment in their place, whose blob is durable.
+    pub new: Segment,
+    /// The writer generation that wrote it.
+    pub generation: GenerationId,
+    /// When the old blobs may be erased.
+    pub erase_not_before: Micros,
+}
+
+/// A blob to be erased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tombstone {
+    /// Its owner.
+    pub tenant: TenantId,
+    /// Its key.
+    pub key: String,
+    /// The session that it belonged to.
+    pub session: SessionId,
+}
+
+/// A deletion that is not finished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenDeletion {
+    /// The session.
+    pub key: SessionKey,
+    /// When it was asked for.
+    pub deleted_at: Micros,
+    /// Whether the bucket's ledger has it.
+    pub in_ledger: bool,
+}
+
+/// A writer generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GenerationRow {
+    /// Its number.
+    pub id: GenerationId,
+    /// Whether it may no longer name blobs.
+    pub fenced: bool,
+}
+
+/// Keeps the metadata.
+///
+/// Every write is one explicit transaction. After an error of kind `Unknown` it
+/// may have taken effect; after any other nothing was written. Every statement
+/// is scoped to the tenant of its key.
+#[async_trait]
+pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
+    /// Whether the store can be reached and has the schema of this version.
+    async fn ping(&self) -> Result<(), StoreError>;
+
+    /// Brings the schema up to date; returns the numbers of the migrations that
+    /// were applied.
+    async fn migrate(&self) -> Result<Vec<i64>, StoreError>;
+
+    /// The secret of that name; `fresh` becomes it if there is none yet.
+    async fn service_secret(&self, name: &str, fresh: [u8; 32]) -> Result<[u8; 32], StoreError>;
+
+    // --- Sessions ---
+
+    /// Creates a session. Repeating the call tells that the id is taken.
+    async fn create_session(&self, new: NewSession) -> Result<CreateOutcome, StoreError>;
+
+    /// A live session as it stands, with the journal rows of its branch that
+    /// are newer than `journal_after`; none of them if that is not given.
+    async fn tip(&self, key: &SessionKey, journal_after: Option<Version>) -> Result<Option<Tip>, StoreError>;
+
+    /// Lists live sessions, the newest first, without their preambles. The tips
+    /// carry no journal rows.
+    async fn list_sessions(&self, tenant: &TenantId, query: &SessionQuery) -> Result<Vec<Tip>, StoreError>;
+
+    /// Changes a session's configuration if its revision is as expected.
+    async fn update_session(&self, update: SessionUpdate) -> Result<CommitOutcome, StoreError>;
+
+    /// The preamble that was current at a version.
+    async fn preamble(&self, key: &SessionKey, at: Version) -> Result<Option<Preamble>, StoreError>;
+
+    /// All preambles of a session, the oldest first.
+    async fn preambles(&self, key: &SessionKey) -> Result<Vec<Preamble>, StoreError>;
+
+    // --- Turns ---
+
+    /// Commits a turn if the head is as expected. A request id that the session
+    /// has used fails with `Duplicate`.
+    async fn commit_turn(&self, new: NewTurn) -> Result<CommitOutcome, StoreError>;
+
+    /// The turn that a request made. Waits for a transaction that may be making
+    /// it, so that the answer is final.
+    async fn turn_of_request(&self, key: &SessionKey, id: &RequestId) -> Result<Option<RecordedTurn>, StoreError>;
+
+    /// A turn of a branch.
+    async fn turn(&self, key: &BranchKey, version: Version) -> Result<Option<RecordedTurn>, StoreError>;
+
+    /// Turns of a branch from `first` to `last`, at most `limit`: the newest
+    /// ones, in order.
+    async fn turns(
+        &self,
+        key: &BranchKey,
+        first: Version,
+        last: Version,
+        limit: u32,
+    ) -> Result<Vec<RecordedTurn>, StoreError>;
+
+    /// Last seq and rolling digest of contents of a branch's turns from `first`
+    /// to `last`, in order: what a snapshot is compared with.
+    async fn prefix_digests(
+        &self,
+        key: &BranchKey,
+        first: Version,
+        last: Version,
+    ) -> Result<Vec<(Version, Seq, Digest)>, StoreError>;
+
+    // --- The log ---
+
+    /// A branch after those that it continues, from the root; empty if it is
+    /// not there.
+    async fn lineage(&self, key: &BranchKey) -> Result<Vec<Branch>, StoreError>;
+
+    /// A live session's own branches, the oldest first.
+    async fn branches_of_session(&self, key: &SessionKey) -> Result<Vec<Branch>, StoreError>;
+
+    /// Journal rows of a branch with versions from `first` to `last`, in order.
+    async fn journal(&self, key: &BranchKey, first: Version, last: Version) -> Result<Vec<JournalRow>, StoreError>;
+
+    /// Segments of a branch that hold entries from `first` to `last`, in order.
+    async fn segments(&self, key: &BranchKey, first: Seq, last: Seq) -> Result<Vec<Segment>, StoreError>;
+
+    // --- Sealing ---
+
+    /// Branches whose journals are due, those with the most bytes first.
+    async fn seal_candidates(
+        &self,
+        policy: SealPolicy,
+        now: Micros,
+        limit: u32,
+    ) -> Result<Vec<SealCandidate>, StoreError>;
+
+    /// Replaces journal rows by a segment if the branch is sealed as far as
+    /// expected.
+    async fn commit_seal(&self, seal: NewSeal) -> Result<CommitOutcome, StoreError>;
+
+    /// Branches that have at least `segments_min` segments smaller than
+    /// `small_bytes`.
+    async fn roll_up_candidates(
+        &self,
+        small_bytes: u64,
+        segments_min: u32,
+        limit: u32,
+    ) -> Result<Vec<BranchKey>, StoreError>;
+
+    /// Replaces segments by one that covers the same entries, if they are as
+    /// they were, and writes tombstones for the old blobs.
+    async fn commit_roll_up(&self, roll_up: NewRollUp) -> Result<CommitOutcome, StoreError>;
+
+    // --- Deleting ---
+
+    /// Makes a session, and its forks if so asked, unreadable and writes their
+    /// deletions and tombstones. Returns the sessions that were deleted by this
+    /// call; empty if the session is not live.
+    async fn delete_session(
+        &self,
+        key: &SessionKey,
+        include_forks: bool,
+        now: Micros,
+        erase_not_before: Micros,
+    ) -> Result<Vec<SessionId>, StoreError>;
+
+    /// The receipt of a deletion.
+    async fn deletion(&self, key: &SessionKey) -> Result<Option<Deletion>, StoreError>;
+
+    /// Deletions that are not finished, the oldest first, from `after` on.
+    async fn open_deletions(&self, after: Micros, limit: u32) -> Result<Vec<OpenDeletion>, StoreError>;
+
+    /// Notes that the bucket's ledger has a deletion.
+    async fn deletion_in_ledger(&self, key: &SessionKey) -> Result<(), StoreError>;
+
+    /// Releases what no fork reaches any more of a deleted session, and marks
+    /// the deletion as finished if nothing is left. Returns whether it is.
+    async fn advance_deletion(
+        &self,
+        key: &SessionKey,
+        now: Micros,
+        erase_not_before: Micros,
+    ) -> Result<bool, StoreError>;
+
+    // --- Sweeping ---
+
+    /// Registers a writer generation.
+    async fn register_generation(&self, lease_until: Micros) -> Result<GenerationId, StoreError>;
+
+    /// Extends the lease of a generation; false if it was fenced.
+    async fn renew_generation(&self, id: GenerationId, lease_until: Micros) -> Result<bool, StoreError>;
+
+    /// Fences a generation: waits for the transactions that name its blobs and
+    /// lets no further one commit.
+    async fn fence_generation(&self, id: GenerationId, now: Micros) -> Result<(), StoreError>;
+
+    /// Generations whose lease ended before `now` and that are not fenced.
+    async fn expired_generations(&self, now: Micros) -> Result<Vec<GenerationId>, StoreError>;
+
+    /// All generations that are known.
+    async fn generations(&self) -> Result<Vec<GenerationRow>, StoreError>;
+
+    /// Those of `keys` that a row names, tombstones included.
+    async fn referenced(&self, keys: &[String]) -> Result<Vec<String>, StoreError>;
+
+    /// Tombstones that are due.
+    async fn due_tombstones(&self, now: Micros, limit: u32) -> Result<Vec<Tombstone>, StoreError>;
+
+    /// Removes a tombstone whose blob is erased.
+    async fn remove_tombstone(&self, tombstone: &Tombstone) -> Result<(), StoreError>;
+
+    // --- Checking ---
+
+    /// All tenants' live sessions after `after`, in the order of their keys.
+    async fn all_sessions(&self, after: Option<&SessionKey>, limit: u32) -> Result<Vec<SessionKey>, StoreError>;
+
+    /// All tenants' branches after `after`, in the order of their keys.
+    async fn all_branches(&self, after: Option<&BranchKey>, limit: u32) -> Result<Vec<(TenantId, Branch)>, StoreError>;
+
+    /// Writes rows that a rebuild found, into a store that has none of them.
+    async fn load(&self, rows: RebuiltRows) -> Result<(), StoreError>;
+}
+
+/// Rows of one session or branch that were made anew from blobs.
+#[derive(Clone, Debug, Default)]
+pub struct RebuiltRows {
+    /// Their owner.
+    pub tenant: Option<TenantId>,
+    /// A session with its head and preambles.
+    pub session: Option<(Session, Head, Vec<Preamble>)>,
+    /// A session that was deleted.
+    pub deleted: Option<(SessionId, Micros)>,
+    /// Branches.
+    pub branches: Vec<Branch>,
+    /// Turns, each with the session that made it.
+    pub turns: Vec<(SessionId, RecordedTurn)>,
+    /// Segments.
+    pub segments: Vec<Segment>,
+    /// The manifest.
+    pub manifest: Option<ManifestRow>,
+}

@@ -1,0 +1,106 @@
+//! Walking all rows, and writing rows that a rebuild found.
+
+use super::connection::{Database, Lane, Sql, Transaction, args};
+use super::{rows, seals, sessions, turns};
+use crate::model::{Branch, Head, Preamble, Session, TenantId};
+use crate::store::StoreError;
+use crate::store::meta::{BranchKey, RebuiltRows, SessionKey};
+
+/// All tenants' live sessions.
+pub(super) async fn all_sessions(
+    db: &dyn Database,
+    after: Option<&SessionKey>,
+    limit: u32,
+) -> Result<Vec<SessionKey>, StoreError> {
+    let sql = Sql::both(
+        "SELECT tenant, session_id FROM head WHERE deleted = 0 AND (tenant > $1 OR (tenant = $1 AND session_id > $2)) \
+         ORDER BY tenant, session_id LIMIT $3",
+    );
+    let (tenant, session) = after.map_or(("", ""), |key| (key.tenant.as_str(), key.session.as_str()));
+    let found = db.query(Lane::Background, sql, args![tenant, session, limit]).await?;
+    found
+        .into_iter()
+        .map(|mut row| Ok(SessionKey { tenant: rows::tenant_id(&mut row)?, session: rows::session_id(&mut row)? }))
+        .collect()
+}
+
+/// All tenants' branches.
+pub(super) async fn all_branches(
+    db: &dyn Database,
+    after: Option<&BranchKey>,
+    limit: u32,
+) -> Result<Vec<(TenantId, Branch)>, StoreError> {
+    let sql = Sql::both(concat!(
+        "SELECT tenant, ",
+        rows::branch_columns!("branch"),
+        " FROM branch WHERE tenant > $1 OR (tenant = $1 AND branch_id > $2) ORDER BY tenant, branch_id LIMIT $3"
+    ));
+    let (tenant, branch) = after.map_or(("", ""), |key| (key.tenant.as_str(), key.branch.as_str()));
+    let found = db.query(Lane::Background, sql, args![tenant, branch, limit]).await?;
+    found.into_iter().map(|mut row| Ok((rows::tenant_id(&mut row)?, rows::branch(&mut row)?))).collect()
+}
+
+/// Writes rows that a rebuild found.
+pub(super) async fn load(db: &dyn Database, new: RebuiltRows) -> Result<(), StoreError> {
+    let Some(tenant) = &new.tenant else { return Ok(()) };
+    let mut tx = db.begin(Lane::Background).await?;
+    if let Some((session, head, preambles)) = &new.session {
+        load_session(tx.as_mut(), tenant, session, head, preambles).await?;
+    }
+    if let Some((session, at)) = &new.deleted {
+        let head = Sql::both(
+            "INSERT INTO head (tenant, session_id, deleted, version, branch_id, config_revision, window_revision, \
+             journal_bytes, updated_at) VALUES ($1, $2, 1, 0, 'none', 1, 1, 0, $3)",
+        );
+        tx.execute(head, args![tenant, session, *at]).await?;
+        let deletion =
+            Sql::both("INSERT INTO deletion (tenant, session_id, deleted_at, in_ledger) VALUES ($1, $2, $3, 1)");
+        tx.execute(deletion, args![tenant, session, *at]).await?;
+    }
+    for branch in &new.branches {
+        tx.execute(seals::INSERT_BRANCH, rows::branch_args(tenant, branch)).await?;
+    }
+    for (session, turn) in &new.turns {
+        tx.execute(turns::INSERT_TURN, rows::turn_args(tenant, session, turn)?).await?;
+    }
+    for segment in &new.segments {
+        tx.execute(seals::INSERT_SEGMENT, rows::segment_args(tenant, segment)).await?;
+    }
+    if let Some(manifest) = &new.manifest {
+        let sql =
+            Sql::both("INSERT INTO manifest (tenant, session_id, blob_key, version) VALUES ($1, $2, $3, $4)");
+        tx.execute(sql, args![tenant, &manifest.session, manifest.key.as_str(), manifest.version]).await?;
+    }
+    tx.commit().await
+}
+
+async fn load_session(
+    tx: &mut dyn Transaction,
+    tenant: &TenantId,
+    session: &Session,
+    head: &Head,
+    preambles: &[Preamble],
+) -> Result<(), StoreError> {
+    let insert_head = Sql::both(
+        "INSERT INTO head (tenant, session_id, deleted, version, branch_id, config_revision, window_revision, \
+         journal_bytes, updated_at) VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8)",
+    );
+    let Head { version, branch, config_revision, window_revision, journal_bytes, updated_at } = head;
+    let values = args![
+        tenant,
+        &session.id,
+        *version,
+        branch,
+        *config_revision,
+        *window_revision,
+        *journal_bytes,
+        *updated_at
+    ];
+    tx.execute(insert_head, values).await?;
+    tx.execute(sessions::INSERT_SESSION, sessions::session_args(tenant, session)?).await?;
+    sessions::insert_labels(tx, tenant, &session.id, &session.labels).await?;
+    for preamble in preambles {
+        sessions::insert_preamble(tx, tenant, &session.id, preamble).await?;
+    }
+    Ok(())
+}

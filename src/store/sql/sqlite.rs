@@ -1,0 +1,241 @@
+//! `SQLite`: one writer, several readers, everything synced.
+
+use super::connection::{Arg, Database, Lane, Row, Sql, Transaction, Value};
+use crate::model::GenerationId;
+use crate::store::{ErrorKind, StoreError};
+use async_trait::async_trait;
+use sqlx::pool::PoolConnection;
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
+use sqlx::{Executor as _, Row as _, TypeInfo as _, ValueRef as _};
+use std::path::Path;
+use std::time::Duration;
+
+/// Readers beside the one writer.
+const READERS: u32 = 8;
+
+#[derive(Debug)]
+pub(super) struct Sqlite {
+    /// One connection: `SQLite` has one writer at a time, and waiting in line
+    /// here is fair, unlike its busy handler.
+    writer: SqlitePool,
+    readers: SqlitePool,
+}
+
+impl Sqlite {
+    pub(super) async fn open(file: &Path) -> Result<Self, StoreError> {
+        let connect = SqliteConnectOptions::new()
+            .filename(file)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            // NORMAL can lose acknowledged commits when the power fails.
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(Duration::from_secs(10));
+        let pool = |connections: u32| {
+            SqlitePoolOptions::new()
+                .max_connections(connections)
+                .acquire_timeout(Duration::from_secs(10))
+                .test_before_acquire(false)
+                .idle_timeout(None)
+                .max_lifetime(None)
+        };
+        let failed = |error| classify(format!("open {}", file.display()), error);
+        // The writer first: it makes the file and its journal mode.
+        let writer = pool(1).connect_with(connect.clone()).await.map_err(failed)?;
+        let readers = pool(READERS).connect_with(connect.read_only(true)).await.map_err(failed)?;
+        Ok(Self { writer, readers })
+    }
+}
+
+#[async_trait]
+impl Database for Sqlite {
+    async fn query(&self, _lane: Lane, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
+        let rows = bind(sql, args).fetch_all(&self.readers).await.map_err(|e| statement_error(sql, e))?;
+        rows.iter().map(read_row).collect()
+    }
+
+    async fn begin(&self, _lane: Lane) -> Result<Box<dyn Transaction>, StoreError> {
+        let connection = self.writer.acquire().await.map_err(|error| classify("begin", error))?;
+        // Wrapped before `BEGIN` is sent, as for Postgres.
+        let mut transaction = SqliteTransaction { connection: Some(connection) };
+        transaction.connection()?.execute("BEGIN IMMEDIATE").await.map_err(|error| classify("begin", error))?;
+        Ok(Box::new(transaction))
+    }
+
+    fn fuses_writes(&self) -> bool {
+        false
+    }
+
+    async fn migrate(&self, migrator: &sqlx::migrate::Migrator, to: Option<i64>) -> Result<(), StoreError> {
+        let mut connection = self.writer.acquire().await.map_err(|error| classify("migrate", error))?;
+        migrator
+            .run_direct(to, &mut *connection, false)
+            .await
+            .map_err(|error| StoreError::caused(ErrorKind::Internal, "migrate", error))
+    }
+}
+
+struct SqliteTransaction {
+    /// Taken when the transaction ends.
+    connection: Option<PoolConnection<sqlx::Sqlite>>,
+}
+
+impl SqliteTransaction {
+    fn connection(&mut self) -> Result<&mut sqlx::SqliteConnection, StoreError> {
+        self.connection.as_deref_mut().ok_or_else(|| StoreError::new(ErrorKind::Internal, "the transaction has ended"))
+    }
+}
+
+impl Drop for SqliteTransaction {
+    fn drop(&mut self) {
+        // Closing the connection ends the transaction.
+        if let Some(connection) = self.connection.take() {
+            drop(connection.detach());
+        }
+    }
+}
+
+#[async_trait]
+impl Transaction for SqliteTransaction {
+    async fn query(&mut self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
+        let rows = bind(sql, args).fetch_all(self.connection()?).await.map_err(|e| statement_error(sql, e))?;
+        rows.iter().map(read_row).collect()
+    }
+
+    async fn execute(&mut self, sql: Sql, args: Vec<Arg<'_>>) -> Result<u64, StoreError> {
+        let done = bind(sql, args).execute(self.connection()?).await.map_err(|e| statement_error(sql, e))?;
+        Ok(done.rows_affected())
+    }
+
+    async fn hold_generation(&mut self, id: GenerationId) -> Result<(), StoreError> {
+        // The transaction is the only writer, so nothing can fence it now.
+        let live = Sql::both("SELECT generation FROM writer_generation WHERE generation = $1 AND fenced = 0");
+        if self.query(live, vec![Arg::from(id)]).await?.is_empty() {
+            return Err(StoreError::new(ErrorKind::Fenced, format!("generation {id}")));
+        }
+        Ok(())
+    }
+
+    async fn await_generation(&mut self, _id: GenerationId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
+        self.connection()?.execute("COMMIT").await.map_err(commit_error)?;
+        self.connection = None;
+        Ok(())
+    }
+
+    async fn rollback(mut self: Box<Self>) -> Result<(), StoreError> {
+        self.connection()?.execute("ROLLBACK").await.map_err(|error| classify("rollback", error))?;
+        self.connection = None;
+        Ok(())
+    }
+}
+
+fn bind(sql: Sql, args: Vec<Arg<'_>>) -> sqlx::query::Query<'_, sqlx::Sqlite, sqlx::sqlite::SqliteArguments> {
+    args.into_iter().fold(sqlx::query(sql.sqlite), |query, arg| match arg {
+        Arg::Int(value) => query.bind(value),
+        Arg::OptInt(value) => query.bind(value),
+        Arg::Float(value) => query.bind(value),
+        Arg::Text(value) => query.bind(value.into_owned()),
+        Arg::OptText(value) => query.bind(value.map(std::borrow::Cow::into_owned)),
+        Arg::Bytes(value) => query.bind(value.into_owned()),
+    })
+}
+
+fn read_row(row: &SqliteRow) -> Result<Row, StoreError> {
+    let values = (0..row.columns().len()).map(|i| {
+        let raw = row.try_get_raw(i)?;
+        if raw.is_null() {
+            return Ok(Value::Null);
+        }
+        let type_info = raw.type_info();
+        Ok(match type_info.name() {
+            "INTEGER" => Value::Int(row.try_get_unchecked(i)?),
+            "REAL" => Value::Float(row.try_get_unchecked(i)?),
+            "BLOB" => Value::Bytes(row.try_get_unchecked(i)?),
+            _ => Value::Text(row.try_get_unchecked(i)?),
+        })
+    });
+    let values: Result<_, sqlx::Error> = values.collect();
+    values.map(Row::new).map_err(|error| StoreError::caused(ErrorKind::Internal, "read a row", error))
+}
+
+fn statement_error(sql: Sql, error: sqlx::Error) -> StoreError {
+    classify(sql.sqlite.split_whitespace().take(4).collect::<Vec<_>>().join(" "), error)
+}
+
+/// The kind of a failure before the commit: nothing was written.
+fn classify(context: impl Into<String>, error: sqlx::Error) -> StoreError {
+    let kind = match &error {
+        sqlx::Error::Database(database) => {
+            kind_of_code(database.code().and_then(|code| code.parse().ok()).unwrap_or_default())
+        }
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => {
+            ErrorKind::Unavailable
+        }
+        _ => ErrorKind::Internal,
+    };
+    StoreError::caused(kind, context, error)
+}
+
+/// The kind of a failure of `COMMIT` itself.
+fn commit_error(error: sqlx::Error) -> StoreError {
+    let mut failed = classify("commit", error);
+    // A commit that could not be synced may be in the file all the same.
+    if !matches!(failed.kind, ErrorKind::Full | ErrorKind::Contention) {
+        failed.kind = ErrorKind::Unknown;
+    }
+    failed
+}
+
+/// Source: the result codes of `SQLite`, <https://www.sqlite.org/rescode.html>.
+fn kind_of_code(code: i32) -> ErrorKind {
+    const BUSY: i32 = 5;
+    const LOCKED: i32 = 6;
+    const IOERR: i32 = 10;
+    const CORRUPT: i32 = 11;
+    const FULL: i32 = 13;
+    const CANTOPEN: i32 = 14;
+    const NOTADB: i32 = 26;
+    const CONSTRAINT_PRIMARYKEY: i32 = 1555;
+    const CONSTRAINT_UNIQUE: i32 = 2067;
+    match code {
+        CONSTRAINT_PRIMARYKEY | CONSTRAINT_UNIQUE => return ErrorKind::Duplicate,
+        _ => {}
+    }
+    match code & 0xff {
+        BUSY | LOCKED => ErrorKind::Contention,
+        IOERR | CANTOPEN => ErrorKind::Unavailable,
+        FULL => ErrorKind::Full,
+        CORRUPT | NOTADB => ErrorKind::Corrupt,
+        _ => ErrorKind::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_codes_tell_what_a_caller_can_do() {
+        let table = [
+            (5, ErrorKind::Contention),
+            (517, ErrorKind::Contention),
+            (6, ErrorKind::Contention),
+            (10, ErrorKind::Unavailable),
+            (1546, ErrorKind::Unavailable),
+            (11, ErrorKind::Corrupt),
+            (13, ErrorKind::Full),
+            (1555, ErrorKind::Duplicate),
+            (2067, ErrorKind::Duplicate),
+            (19, ErrorKind::Internal),
+            (1, ErrorKind::Internal),
+        ];
+        for (code, kind) in table {
+            assert_eq!(kind_of_code(code), kind, "{code}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Writer generations, tombstones and what else the sweep asks.
+
+use super::connection::{Database, Lane, Sql, args};
+use super::rows;
+use crate::clock::Micros;
+use crate::model::GenerationId;
+use crate::store::meta::{GenerationRow, Tombstone};
+use crate::store::{ErrorKind, StoreError};
+
+/// The secret of that name.
+pub(super) async fn service_secret(db: &dyn Database, name: &str, fresh: [u8; 32]) -> Result<[u8; 32], StoreError> {
+    let read = Sql::both("SELECT secret FROM service_secret WHERE name = $1");
+    if db.query(Lane::Background, read, args![name]).await?.is_empty() {
+        let mut tx = db.begin(Lane::Background).await?;
+        let insert =
+            Sql::both("INSERT INTO service_secret (name, secret) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING");
+        tx.execute(insert, args![name, fresh.as_slice()]).await?;
+        tx.commit().await?;
+    }
+    let row = db.query(Lane::Background, read, args![name]).await?.pop();
+    let secret: Option<Vec<u8>> = row.map(|mut row| row.next()).transpose()?;
+    secret
+        .and_then(|secret| secret.try_into().ok())
+        .ok_or_else(|| StoreError::new(ErrorKind::Corrupt, format!("secret {name} is not 32 bytes")))
+}
+
+/// Registers a writer generation.
+pub(super) async fn register_generation(db: &dyn Database, lease_until: Micros) -> Result<GenerationId, StoreError> {
+    let mut tx = db.begin(Lane::Background).await?;
+    let sql =
+        Sql::both("INSERT INTO writer_generation (fenced, lease_until) VALUES (0, $1) RETURNING generation");
+    let row = tx.query(sql, args![lease_until]).await?.pop();
+    let id = row.map(|mut row| row.next()).transpose()?;
+    tx.commit().await?;
+    id.map(GenerationId).ok_or_else(|| StoreError::new(ErrorKind::Internal, "no generation was registered"))
+}
+
+/// Extends the lease of a generation.
+pub(super) async fn renew_generation(
+    db: &dyn Database,
+    id: GenerationId,
+    lease_until: Micros,
+) -> Result<bool, StoreError> {
+    let mut tx = db.begin(Lane::Background).await?;
+    let sql = Sql::both("UPDATE writer_generation SET lease_until = $2 WHERE generation = $1 AND fenced = 0");
+    let renewed = tx.execute(sql, args![id, lease_until]).await? == 1;
+    tx.commit().await?;
+    Ok(renewed)
+}
+
+/// Fences a generation.
+pub(super) async fn fence_generation(db: &dyn Database, id: GenerationId, now: Micros) -> Result<(), StoreError> {
+    let mut tx = db.begin(Lane::Background).await?;
+    tx.await_generation(id).await?;
+    let sql =
+        Sql::both("UPDATE writer_generation SET fenced = 1, fenced_at = $2 WHERE generation = $1 AND fenced = 0");
+    tx.execute(sql, args![id, now]).await?;
+    tx.commit().await
+}
+
+/// Generations whose lease has ended and that are not fenced.
+pub(super) async fn expired_generations(db: &dyn Database, now: Micros) -> Result<Vec<GenerationId>, StoreError> {
+    let sql = Sql::both("SELECT generation FROM writer_generation WHERE fenced = 0 AND lease_until < $1");
+    let found = db.query(Lane::Background, sql, args![now]).await?;
+    found.into_iter().map(|mut row| row.next().map(GenerationId)).collect()
+}
+
+/// All generations.
+pub(super) async fn generations(db: &dyn Database) -> Result<Vec<GenerationRow>, StoreError> {
+    let sql = Sql::both("SELECT generation, fenced FROM writer_generation ORDER BY generation");
+    let found = db.query(Lane::Background, sql, vec![]).await?;
+    found
+        .into_iter()
+        .map(|mut row| Ok(GenerationRow { id: GenerationId(row.next()?), fenced: row.next()? }))
+        .collect()
+}
+
+/// Those of `keys` that a row names.
+pub(super) async fn referenced(db: &dyn Database, keys: &[String]) -> Result<Vec<String>, StoreError> {
+    // A key at a time, so that one text serves any number of keys.
+    let sql = Sql::both(
+        "SELECT blob_key FROM segment WHERE blob_key = $1 UNION SELECT blob_key FROM manifest WHERE blob_key = $1 \
+         UNION SELECT blob_key FROM tombstone WHERE blob_key = $1",
+    );
+    let mut named = vec![];
+    for key in keys {
+        if !db.query(Lane::Background, sql, args![key.as_str()]).await?.is_empty() {
+            named.push(key.clone());
+        }
+    }
+    Ok(named)
+}
+
+/// Tombstones that are due.
+pub(super) async fn due_tombstones(db: &dyn Database, now: Micros, limit: u32) -> Result<Vec<Tombstone>, StoreError> {
+    let sql = Sql::both(
+        "SELECT tenant, blob_key, session_id FROM tombstone WHERE not_before <= $1 ORDER BY not_before LIMIT $2",
+    );
+    let found = db.query(Lane::Background, sql, args![now, limit]).await?;
+    found
+        .into_iter()
+        .map(|mut row| {
+            Ok(Tombstone {
+                tenant: rows::tenant_id(&mut row)?,
+                key: row.next()?,
+                session: rows::session_id(&mut row)?,
+            })
+        })
+        .collect()
+}
+
+/// Removes a tombstone.
+pub(super) async fn remove_tombstone(db: &dyn Database, tombstone: &Tombstone) -> Result<(), StoreError> {
+    let mut tx = db.begin(Lane::Background).await?;
+    let sql = Sql::both("DELETE FROM tombstone WHERE tenant = $1 AND blob_key = $2");
+    tx.execute(sql, args![&tombstone.tenant, tombstone.key.as_str()]).await?;
+    tx.commit().await
+}

@@ -1,0 +1,204 @@
+//! Turns and the journal.
+
+use super::connection::{Arg, Database, Lane, Sql, Transaction, args};
+use super::{rows, seals, sessions};
+use crate::model::{Digest, RequestId, Seq, Version};
+use crate::store::StoreError;
+use crate::store::meta::{
+    BranchKey, CommitOutcome, JournalRow, NewTurn, RecordedTurn, SessionKey, TurnEntries,
+};
+
+/// `UPDATE head … WHERE` it is as expected, with ten arguments.
+macro_rules! move_head {
+    () => {
+        "UPDATE head SET version = $4, branch_id = $5, window_revision = window_revision + $6, \
+         journal_bytes = journal_bytes + $7, updated_at = $8 \
+         WHERE tenant = $1 AND session_id = $2 AND version = $3 AND branch_id = $9 AND config_revision = $10 \
+         AND deleted = 0 AND journal_bytes + $7 <= $11"
+    };
+}
+
+const MOVE_HEAD: Sql = Sql::both(move_head!());
+
+pub(super) const INSERT_TURN: Sql = Sql::both(
+    "INSERT INTO turn (tenant, session_id, branch_id, version, kind, base_version, first_seq, last_seq, request_id, \
+     request_digest, entries_digest, turn_digest, prefix_digest, calls, tokens, log_tokens, payload_bytes, report, \
+     created_at, reply) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
+);
+
+const INSERT_JOURNAL: Sql = Sql::both(
+    "INSERT INTO journal (tenant, branch_id, version, first_seq, last_seq, raw_bytes, body, created_at) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+);
+
+/// All of an ordinary persist in one round trip; Postgres only.
+const APPEND: Sql = Sql::both(concat!(
+    "WITH moved AS (",
+    move_head!(),
+    " RETURNING tenant, session_id), \
+     turned AS (INSERT INTO turn (tenant, session_id, branch_id, version, kind, base_version, first_seq, last_seq, \
+     request_id, request_digest, entries_digest, turn_digest, prefix_digest, calls, tokens, log_tokens, payload_bytes, \
+     report, created_at, reply) \
+     SELECT tenant, session_id, $5, $4, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $8, $26 \
+     FROM moved), \
+     journaled AS (INSERT INTO journal (tenant, branch_id, version, first_seq, last_seq, raw_bytes, body, created_at) \
+     SELECT tenant, $5, $4, $14, $15, $27, $28, $8 FROM moved WHERE $29 = 1) \
+     SELECT tenant FROM moved",
+));
+
+/// Commits a turn.
+pub(super) async fn commit(db: &dyn Database, new: NewTurn) -> Result<CommitOutcome, StoreError> {
+    let mut tx = db.begin(Lane::Write).await?;
+    let moved = if db.fuses_writes() && !matches!(new.entries, TurnEntries::Segment(_)) && new.branch.is_none() {
+        !tx.query(APPEND, append_args(&new)?).await?.is_empty()
+    } else {
+        commit_stepwise(tx.as_mut(), &new).await?
+    };
+    if moved {
+        tx.commit().await?;
+        Ok(CommitOutcome::Committed)
+    } else {
+        tx.rollback().await?;
+        Ok(CommitOutcome::NotAsExpected)
+    }
+}
+
+/// Arguments of [`MOVE_HEAD`].
+fn head_args(new: &NewTurn) -> Vec<Arg<'_>> {
+    let turn = &new.turn.turn;
+    let journal_bytes = match &new.entries {
+        TurnEntries::None => 0,
+        TurnEntries::Journal(row) => i64::try_from(row.body.len()).unwrap_or(i64::MAX),
+        TurnEntries::Segment(run) => -i64::try_from(run.journal_bytes).unwrap_or(i64::MAX),
+    };
+    args![
+        &new.key.tenant,
+        &new.key.session,
+        new.expected.version,
+        turn.version,
+        &turn.branch,
+        new.revise_window,
+        journal_bytes,
+        turn.created_at,
+        &new.expected.branch,
+        new.expected.config_revision,
+        new.journal_bytes_max,
+    ]
+}
+
+fn append_args(new: &NewTurn) -> Result<Vec<Arg<'_>>, StoreError> {
+    let mut all = head_args(new);
+    // Without tenant, session, branch and version, and without the time, which
+    // the head's arguments have.
+    let mut turn = rows::turn_args(&new.key.tenant, &new.key.session, &new.turn)?;
+    turn.remove(18);
+    all.extend(turn.drain(4..));
+    match &new.entries {
+        TurnEntries::Journal(row) => all.extend(args![row.raw_bytes, &row.body, true]),
+        TurnEntries::None | TurnEntries::Segment(_) => all.extend(args![0i64, &[] as &[u8], false]),
+    }
+    Ok(all)
+}
+
+async fn commit_stepwise(tx: &mut dyn Transaction, new: &NewTurn) -> Result<bool, StoreError> {
+    if let TurnEntries::Segment(run) = &new.entries {
+        tx.hold_generation(run.generation).await?;
+    }
+    if tx.execute(MOVE_HEAD, head_args(new)).await? != 1 {
+        return Ok(false);
+    }
+    if let Some(branch) = &new.branch {
+        tx.execute(seals::INSERT_BRANCH, rows::branch_args(&new.key.tenant, branch)).await?;
+    }
+    tx.execute(INSERT_TURN, rows::turn_args(&new.key.tenant, &new.key.session, &new.turn)?).await?;
+    match &new.entries {
+        TurnEntries::None => {}
+        TurnEntries::Journal(row) => {
+            let JournalRow { version, first_seq, last_seq, raw_bytes, body, created_at } = row;
+            let branch = &new.turn.turn.branch;
+            let values =
+                args![&new.key.tenant, branch, *version, *first_seq, *last_seq, *raw_bytes, body, *created_at];
+            tx.execute(INSERT_JOURNAL, values).await?;
+        }
+        TurnEntries::Segment(run) => {
+            let branch = BranchKey { tenant: new.key.tenant.clone(), branch: new.turn.turn.branch.clone() };
+            if !seals::replace_journal(tx, &branch, run).await? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The turn that a request made.
+pub(super) async fn of_request(
+    db: &dyn Database,
+    key: &SessionKey,
+    id: &RequestId,
+) -> Result<Option<RecordedTurn>, StoreError> {
+    // The head's row lock waits for a commit that is under way, so that absent
+    // means that it will never be there.
+    let mut tx = db.begin(Lane::Write).await?;
+    tx.query(sessions::LOCK_HEAD, args![&key.tenant, &key.session]).await?;
+    let sql = Sql::both(concat!(
+        "SELECT ",
+        rows::turn_columns!("turn"),
+        " FROM turn WHERE tenant = $1 AND session_id = $2 AND request_id = $3"
+    ));
+    let found = tx.query(sql, args![&key.tenant, &key.session, id]).await?;
+    tx.rollback().await?;
+    found.into_iter().next().map(|mut row| rows::recorded_turn(&mut row)).transpose()
+}
+
+/// Turns of a branch: the newest `limit` of a range, in order.
+pub(super) async fn range(
+    db: &dyn Database,
+    key: &BranchKey,
+    first: Version,
+    last: Version,
+    limit: u32,
+) -> Result<Vec<RecordedTurn>, StoreError> {
+    let sql = Sql::both(concat!(
+        "SELECT ",
+        rows::turn_columns!("turn"),
+        " FROM turn WHERE tenant = $1 AND branch_id = $2 AND version >= $3 AND version <= $4 \
+         ORDER BY version DESC LIMIT $5"
+    ));
+    let found = db.query(Lane::Read, sql, args![&key.tenant, &key.branch, first, last, limit]).await?;
+    found.into_iter().rev().map(|mut row| rows::recorded_turn(&mut row)).collect()
+}
+
+/// Last seq and rolling digest of a branch's turns.
+pub(super) async fn prefix_digests(
+    db: &dyn Database,
+    key: &BranchKey,
+    first: Version,
+    last: Version,
+) -> Result<Vec<(Version, Seq, Digest)>, StoreError> {
+    let sql = Sql::both(
+        "SELECT version, last_seq, prefix_digest FROM turn \
+         WHERE tenant = $1 AND branch_id = $2 AND version >= $3 AND version <= $4 ORDER BY version",
+    );
+    let found = db.query(Lane::Read, sql, args![&key.tenant, &key.branch, first, last]).await?;
+    found
+        .into_iter()
+        .map(|mut row| Ok((Version(row.next()?), Seq(row.next()?), rows::digest(&mut row)?)))
+        .collect()
+}
+
+/// Journal rows of a branch.
+pub(super) async fn journal(
+    db: &dyn Database,
+    key: &BranchKey,
+    first: Version,
+    last: Version,
+) -> Result<Vec<JournalRow>, StoreError> {
+    let sql = Sql::both(concat!(
+        "SELECT ",
+        rows::journal_columns!("journal"),
+        " FROM journal WHERE tenant = $1 AND branch_id = $2 AND version >= $3 AND version <= $4 ORDER BY version"
+    ));
+    let found = db.query(Lane::Read, sql, args![&key.tenant, &key.branch, first, last]).await?;
+    found.into_iter().map(|mut row| rows::journal_row(&mut row)).collect()
+}
