@@ -30,6 +30,8 @@ CREATE TABLE head (
     branch_id       TEXT   NOT NULL,
     config_revision BIGINT NOT NULL,
     window_revision BIGINT NOT NULL,
+    preamble_revision BIGINT NOT NULL, -- 0 if there is none
+    preamble_tokens BIGINT NOT NULL,
     journal_bytes   BIGINT NOT NULL,
     updated_at      BIGINT NOT NULL,
     PRIMARY KEY (tenant, session_id)

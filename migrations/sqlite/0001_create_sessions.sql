@@ -30,6 +30,8 @@ CREATE TABLE head (
     branch_id       TEXT   NOT NULL,
     config_revision INTEGER NOT NULL,
     window_revision INTEGER NOT NULL,
+    preamble_revision INTEGER NOT NULL, -- 0 if there is none
+    preamble_tokens INTEGER NOT NULL,
     journal_bytes   INTEGER NOT NULL,
     updated_at      INTEGER NOT NULL,
     PRIMARY KEY (tenant, session_id)

@@ -219,6 +219,11 @@ pub fn decode(stored: &[u8], raw_bytes: u64) -> Result<Decoded, CodecError> {
 }
 
 impl Decoded {
+    /// Bytes that it decoded to.
+    pub fn raw_bytes(&self) -> u64 {
+        (self.header.len() + 1 + self.lines.len()) as u64
+    }
+
     /// The header.
     pub fn header(&self) -> Result<Header, CodecError> {
         let header: Header = serde_json::from_slice(&self.header)

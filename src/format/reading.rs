@@ -20,6 +20,19 @@ pub enum Role {
     Unknown,
 }
 
+/// What windows do with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Serving {
+    /// They show it.
+    Shown,
+    /// Reasoning that the API takes only in front of the item that it led to:
+    /// they show it together with that.
+    WithNext,
+    /// They leave it out: the API has no place for its role, or it has no
+    /// content that the API takes.
+    Omitted,
+}
+
 /// How a call is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call<'a> {
@@ -90,6 +103,115 @@ pub struct Reading<'a> {
     pub calls: Vec<Call<'a>>,
     /// The results that it gives, in order.
     pub results: Vec<CallResult<'a>>,
-    /// What counts towards its tokens, in order.
+    /// What counts towards its tokens, in order: all that the model is charged
+    /// for but the names of `calls` and `results`.
     pub parts: Vec<Part<'a>>,
+    /// What windows do with it.
+    pub serving: Serving,
+    /// Its id, where the API wants the ids of entries to be unique.
+    pub item_id: Option<Cow<'a, str>>,
+    /// Indices of text blocks that the API refuses because they are blank.
+    pub blank_blocks: Vec<usize>,
+    /// Whether results hold such blocks.
+    pub has_blank_results: bool,
+    /// Whether the model reasons in it where reasoning must precede the calls
+    /// of a message.
+    pub has_reasoning: bool,
+    /// Whether it is a message that the API takes whole only if the model goes
+    /// on with it: it ends with reasoning, or it is paused.
+    pub is_unfinished: bool,
+    /// Whether the model was stopped while the provider ran a tool for it: the
+    /// API is to be called again with this entry at the end.
+    pub is_paused: bool,
+}
+
+impl<'a> Reading<'a> {
+    /// A reading with nothing in it.
+    pub fn new(role: Role) -> Self {
+        Self {
+            role,
+            calls: Vec::new(),
+            results: Vec::new(),
+            parts: Vec::new(),
+            serving: Serving::Shown,
+            item_id: None,
+            blank_blocks: Vec::new(),
+            has_blank_results: false,
+            has_reasoning: false,
+            is_unfinished: false,
+            is_paused: false,
+        }
+    }
+
+    /// All of it but the parts, on its own: what pairing needs.
+    #[must_use]
+    pub fn into_calls(self) -> Reading<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        let call = |call: Call<'_>| Call {
+            id: call.id.map(owned),
+            name: owned(call.name),
+            kind: owned(call.kind),
+            index: call.index,
+        };
+        let result = |result: CallResult<'_>| CallResult {
+            id: result.id.map(owned),
+            name: owned(result.name),
+            kind: owned(result.kind),
+            index: result.index,
+        };
+        Reading {
+            role: self.role,
+            calls: self.calls.into_iter().map(call).collect(),
+            results: self.results.into_iter().map(result).collect(),
+            parts: Vec::new(),
+            serving: self.serving,
+            item_id: self.item_id.map(owned),
+            blank_blocks: self.blank_blocks,
+            has_blank_results: self.has_blank_results,
+            has_reasoning: self.has_reasoning,
+            is_unfinished: self.is_unfinished,
+            is_paused: self.is_paused,
+        }
+    }
+
+    /// The reading of a message of blocks, with what `own` says of those that
+    /// are neither results nor blank.
+    #[must_use]
+    pub(super) fn of_blocks(mut self, own: OwnBlocks) -> Self {
+        match self.results.is_empty() {
+            _ if own.count > 0 => {}
+            true => self.serving = Serving::Omitted,
+            false => self.role = Role::Results,
+        }
+        if self.role == Role::Model && own.reasoning > 0 {
+            self.has_reasoning = true;
+            self.is_unfinished |= own.ends_with_reasoning && self.calls.is_empty();
+            if own.reasoning == own.count {
+                self.serving = Serving::WithNext;
+            }
+        }
+        self
+    }
+
+    /// The reading of a payload that is not understood.
+    pub fn opaque(payload: &'a [u8], serving: Serving) -> Self {
+        Self { parts: vec![Part::Opaque(payload)], serving, ..Self::new(Role::Unknown) }
+    }
+}
+
+/// The blocks of a message that are neither results nor blank.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OwnBlocks {
+    count: usize,
+    reasoning: usize,
+    ends_with_reasoning: bool,
+}
+
+impl OwnBlocks {
+    /// Takes in the next one.
+    pub(super) fn add(&mut self, is_reasoning: bool) {
+        self.count += 1;
+        self.reasoning += usize::from(is_reasoning);
+        self.ends_with_reasoning = is_reasoning;
+    }
 }

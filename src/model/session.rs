@@ -85,6 +85,10 @@ pub struct Head {
     pub config_revision: u64,
     /// Revision of the window.
     pub window_revision: u64,
+    /// Revision of the newest preamble; 0 if there is none.
+    pub preamble_revision: u64,
+    /// Tokens of the newest preamble.
+    pub preamble_tokens: u64,
     /// Encoded bytes that the session has in the journal.
     pub journal_bytes: u64,
     /// When the session last changed.

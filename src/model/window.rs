@@ -23,9 +23,6 @@ pub struct Item {
     pub seqs: Vec<Seq>,
     /// Its tokens.
     pub tokens: u64,
-    /// The newest entry that had a say in what it is: a log up to that entry
-    /// or further gives the same item.
-    pub settled_by: Seq,
 }
 
 /// What the model's API needs next.
@@ -50,9 +47,21 @@ pub struct UnansweredCall {
     /// The tool's name.
     #[serde(default, rename = "n", skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// What kind of call it is, where the format has several that pair with
+    /// results of their own; else empty.
+    #[serde(default, rename = "k", skip_serializing_if = "String::is_empty")]
+    pub kind: String,
     /// Entry that holds it.
     #[serde(rename = "s")]
     pub seq: Seq,
+    /// How many calls the entry makes before it.
+    #[serde(default, rename = "x", skip_serializing_if = "is_zero")]
+    pub index: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
+fn is_zero(index: &u32) -> bool {
+    *index == 0
 }
 
 /// What was changed in a window.

@@ -41,8 +41,6 @@ pub struct Tip {
     pub branch: Branch,
     /// The turn of the head's version.
     pub turn: Turn,
-    /// Revision and version of the newest preamble, if there is one.
-    pub preamble_revision: Option<u64>,
     /// Journal rows of the branch that were asked for, in order.
     pub journal: Vec<JournalRow>,
 }
@@ -351,6 +349,9 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     /// All preambles of a session, the oldest first.
     async fn preambles(&self, key: &SessionKey) -> Result<Vec<Preamble>, StoreError>;
 
+    /// Bytes that the segments of a session's own branches take.
+    async fn segment_bytes(&self, key: &SessionKey) -> Result<u64, StoreError>;
+
     // --- Turns ---
 
     /// Commits a turn if the head is as expected. A request id that the session
@@ -460,9 +461,6 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
 
     /// Registers a writer generation.
     async fn register_generation(&self, lease_until: Micros) -> Result<GenerationId, StoreError>;
-
-    /// Extends the lease of a generation; false if it was fenced.
-    async fn renew_generation(&self, id: GenerationId, lease_until: Micros) -> Result<bool, StoreError>;
 
     /// Fences a generation: waits for the transactions that name its blobs and
     /// lets no further one commit.

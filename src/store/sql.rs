@@ -108,6 +108,10 @@ impl MetaStore for SqlMetaStore {
         sessions::preambles(self.db.as_ref(), key).await
     }
 
+    async fn segment_bytes(&self, key: &SessionKey) -> Result<u64, StoreError> {
+        seals::segment_bytes(self.db.as_ref(), key).await
+    }
+
     async fn commit_turn(&self, new: NewTurn) -> Result<CommitOutcome, StoreError> {
         turns::commit(self.db.as_ref(), new).await
     }
@@ -214,10 +218,6 @@ impl MetaStore for SqlMetaStore {
 
     async fn register_generation(&self, lease_until: Micros) -> Result<GenerationId, StoreError> {
         sweeps::register_generation(self.db.as_ref(), lease_until).await
-    }
-
-    async fn renew_generation(&self, id: GenerationId, lease_until: Micros) -> Result<bool, StoreError> {
-        sweeps::renew_generation(self.db.as_ref(), id, lease_until).await
     }
 
     async fn fence_generation(&self, id: GenerationId, now: Micros) -> Result<(), StoreError> {

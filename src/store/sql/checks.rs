@@ -50,7 +50,8 @@ pub(super) async fn load(db: &dyn Database, new: RebuiltRows) -> Result<(), Stor
     if let Some((session, at)) = &new.deleted {
         let head = Sql::both(
             "INSERT INTO head (tenant, session_id, deleted, version, branch_id, config_revision, window_revision, \
-             journal_bytes, updated_at) VALUES ($1, $2, 1, 0, 'none', 1, 1, 0, $3)",
+             preamble_revision, preamble_tokens, journal_bytes, updated_at) \
+             VALUES ($1, $2, 1, 0, 'none', 1, 1, 0, 0, 0, $3)",
         );
         tx.execute(head, args![tenant, session, *at]).await?;
         let deletion =
@@ -83,9 +84,19 @@ async fn load_session(
 ) -> Result<(), StoreError> {
     let insert_head = Sql::both(
         "INSERT INTO head (tenant, session_id, deleted, version, branch_id, config_revision, window_revision, \
-         journal_bytes, updated_at) VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8)",
+         preamble_revision, preamble_tokens, journal_bytes, updated_at) \
+         VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10)",
     );
-    let Head { version, branch, config_revision, window_revision, journal_bytes, updated_at } = head;
+    let Head {
+        version,
+        branch,
+        config_revision,
+        window_revision,
+        preamble_revision,
+        preamble_tokens,
+        journal_bytes,
+        updated_at,
+    } = head;
     let values = args![
         tenant,
         &session.id,
@@ -93,6 +104,8 @@ async fn load_session(
         branch,
         *config_revision,
         *window_revision,
+        *preamble_revision,
+        *preamble_tokens,
         *journal_bytes,
         *updated_at
     ];

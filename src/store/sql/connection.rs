@@ -36,7 +36,7 @@ pub(super) enum Lane {
 
 /// Connections of each lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct PoolSizes {
     /// For persists.
     pub write: u32,

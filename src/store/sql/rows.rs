@@ -86,14 +86,23 @@ pub(super) fn session(row: &mut Row) -> Result<Session, StoreError> {
     Ok(config.into_session(id, micros(row)?))
 }
 
-/// Reads `version, branch_id, config_revision, window_revision, journal_bytes,
-/// updated_at` of `head`.
+/// Columns of `head`, in the order in which [`head`] reads them.
+macro_rules! head_columns {
+    () => {
+        "head.version, head.branch_id, head.config_revision, head.window_revision, head.preamble_revision, \
+         head.preamble_tokens, head.journal_bytes, head.updated_at"
+    };
+}
+pub(super) use head_columns;
+
 pub(super) fn head(row: &mut Row) -> Result<Head, StoreError> {
     Ok(Head {
         version: Version(row.next()?),
         branch: branch_id(row)?,
         config_revision: row.next()?,
         window_revision: row.next()?,
+        preamble_revision: row.next()?,
+        preamble_tokens: row.next()?,
         journal_bytes: row.next()?,
         updated_at: micros(row)?,
     })

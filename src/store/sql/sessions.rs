@@ -46,10 +46,13 @@ pub(super) async fn create(db: &dyn Database, new: NewSession) -> Result<CreateO
     }
     let insert_head = Sql::both(
         "INSERT INTO head (tenant, session_id, deleted, version, branch_id, config_revision, window_revision, \
-         journal_bytes, updated_at) VALUES ($1, $2, 0, $3, $4, 1, 1, 0, $5) \
+         preamble_revision, preamble_tokens, journal_bytes, updated_at) \
+         VALUES ($1, $2, 0, $3, $4, 1, 1, $5, $6, 0, $7) \
          ON CONFLICT (tenant, session_id) DO NOTHING",
     );
-    let head = args![tenant, &session.id, turn.turn.version, &branch.id, session.created_at];
+    let (revision, tokens) = preamble.as_ref().map_or((0, 0), |preamble| (preamble.revision, preamble.tokens));
+    let head =
+        args![tenant, &session.id, turn.turn.version, &branch.id, revision, tokens, session.created_at];
     if tx.execute(insert_head, head).await? == 0 {
         let taken = Sql::both("SELECT deleted FROM head WHERE tenant = $1 AND session_id = $2");
         let row = tx.query(taken, args![tenant, &session.id]).await?.pop();
@@ -117,13 +120,12 @@ pub(super) async fn insert_preamble(
 macro_rules! tip_columns {
     () => {
         concat!(
-            "session.session_id, session.config, session.created_at, head.version, head.branch_id, \
-             head.config_revision, head.window_revision, head.journal_bytes, head.updated_at, ",
+            "session.session_id, session.config, session.created_at, ",
+            rows::head_columns!(),
+            ", ",
             rows::branch_columns!("branch"),
             ", ",
-            rows::turn_columns!("turn"),
-            ", (SELECT max(revision) FROM preamble \
-                WHERE preamble.tenant = head.tenant AND preamble.session_id = head.session_id)"
+            rows::turn_columns!("turn")
         )
     };
 }
@@ -144,7 +146,6 @@ fn read_tip(row: &mut Row) -> Result<Tip, StoreError> {
         head: rows::head(row)?,
         branch: rows::branch(row)?,
         turn: rows::recorded_turn(row)?.turn,
-        preamble_revision: row.next()?,
         journal: vec![],
     })
 }
@@ -195,7 +196,7 @@ pub(super) async fn tip(
 
 /// Skips the columns of a tip.
 fn skip_tip(row: Row) -> Row {
-    const TIP_COLUMNS: usize = 3 + 6 + 9 + 18 + 1;
+    const TIP_COLUMNS: usize = 3 + 8 + 9 + 18;
     row.skip(TIP_COLUMNS)
 }
 
@@ -265,6 +266,10 @@ pub(super) async fn update(db: &dyn Database, update: SessionUpdate) -> Result<C
     insert_labels(tx.as_mut(), &key.tenant, &key.session, &session.labels).await?;
     if let Some(preamble) = preamble {
         insert_preamble(tx.as_mut(), &key.tenant, &key.session, preamble).await?;
+        let point = Sql::both(
+            "UPDATE head SET preamble_revision = $3, preamble_tokens = $4 WHERE tenant = $1 AND session_id = $2",
+        );
+        tx.execute(point, args![&key.tenant, &key.session, preamble.revision, preamble.tokens]).await?;
     }
     tx.commit().await?;
     Ok(CommitOutcome::Committed)

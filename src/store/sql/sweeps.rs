@@ -35,19 +35,6 @@ pub(super) async fn register_generation(db: &dyn Database, lease_until: Micros) 
     id.map(GenerationId).ok_or_else(|| StoreError::new(ErrorKind::Internal, "no generation was registered"))
 }
 
-/// Extends the lease of a generation.
-pub(super) async fn renew_generation(
-    db: &dyn Database,
-    id: GenerationId,
-    lease_until: Micros,
-) -> Result<bool, StoreError> {
-    let mut tx = db.begin(Lane::Background).await?;
-    let sql = Sql::both("UPDATE writer_generation SET lease_until = $2 WHERE generation = $1 AND fenced = 0");
-    let renewed = tx.execute(sql, args![id, lease_until]).await? == 1;
-    tx.commit().await?;
-    Ok(renewed)
-}
-
 /// Fences a generation.
 pub(super) async fn fence_generation(db: &dyn Database, id: GenerationId, now: Micros) -> Result<(), StoreError> {
     let mut tx = db.begin(Lane::Background).await?;

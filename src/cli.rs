@@ -1,0 +1,100 @@
+//! The command line: one verb a file.
+//!
+//! What can be piped goes to standard output, everything else to standard
+//! error.
+
+mod fsck;
+mod import;
+mod migrate;
+mod output;
+mod replay;
+mod serve;
+mod session;
+mod transcript;
+
+use crate::settings::Settings;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// A durable session service for tool-calling LLM agents.
+#[derive(Debug, Parser)]
+#[command(name = "turnkeep", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the service
+    Serve(serve::Serve),
+    /// Bring the schema of the metadata store up to date
+    Migrate(migrate::Migrate),
+    /// Check the metadata against the blobs, or rebuild it from them
+    Fsck(fsck::Fsck),
+    /// List, show, fork, rewind and delete sessions
+    #[command(subcommand)]
+    Session(session::Session),
+    /// Show, export, import and follow transcripts
+    #[command(subcommand)]
+    Transcript(transcript::Transcript),
+    /// Play transcripts turn by turn against a service, and measure it
+    Replay(replay::Replay),
+}
+
+/// Where the settings come from.
+#[derive(Debug, Args)]
+struct SettingsArgs {
+    /// TOML file with settings
+    #[arg(long, value_name = "FILE", env = "TURNKEEP_CONFIG")]
+    config: Option<PathBuf>,
+    /// A setting, such as server.listen=127.0.0.1:50051; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    set: Vec<String>,
+}
+
+impl SettingsArgs {
+    fn load(&self) -> anyhow::Result<Settings> {
+        // Variables that are not UTF-8 are none of ours.
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        Ok(Settings::load(self.config.as_deref(), variables, &self.set)?)
+    }
+}
+
+/// How to reach the service and what to print.
+#[derive(Debug, Args)]
+struct Remote {
+    /// Address of the service
+    #[arg(long, global = true, value_name = "URL", env = "TURNKEEP_ADDRESS", default_value = "http://127.0.0.1:50051")]
+    address: String,
+    /// Print JSON, one value a line
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl Remote {
+    async fn connect(&self) -> anyhow::Result<crate::client::Client> {
+        Ok(crate::client::Client::connect(&self.address).await?)
+    }
+}
+
+impl Cli {
+    /// Does what the command line says.
+    pub async fn run(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Serve(serve) => serve.run().await,
+            Command::Migrate(migrate) => migrate.run().await,
+            Command::Fsck(fsck) => fsck.run().await,
+            Command::Session(session) => session.run().await,
+            Command::Transcript(transcript) => transcript.run().await,
+            Command::Replay(replay) => replay.run().await,
+        }
+    }
+}
+
+/// A session's resource name from what a person types: `sessions/x` or `x`.
+fn resource_name(typed: &str) -> String {
+    if typed.starts_with("sessions/") { typed.to_owned() } else { format!("sessions/{typed}") }
+}

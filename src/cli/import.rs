@@ -1,0 +1,205 @@
+//! `turnkeep transcript import`.
+
+use super::Remote;
+use super::output::{print, print_json, progress, say, table};
+use crate::client::Client;
+use crate::codec::digest;
+use crate::import::{self, ImportedTurn, Options, ParentThread, Source, Thread};
+use crate::model::{Digest, SessionId, WireFormat};
+use crate::rpc::pb;
+use anyhow::Context as _;
+use bytes::Bytes;
+use clap::Args;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Make sessions of a foreign transcript, one for each thread in it.
+///
+/// Importing the same file again changes nothing, and a longer version of the
+/// file continues where the shorter one ended.
+#[derive(Debug, Args)]
+pub(super) struct Import {
+    #[command(flatten)]
+    remote: Remote,
+    /// The file
+    file: PathBuf,
+    /// What wrote it: claude-code, codex, openai-chat, openai-responses,
+    /// anthropic, gemini, bedrock, json or text; found out if not given
+    #[arg(long, value_parser = parse_source)]
+    source: Option<Source>,
+    /// Id of the session; what the file calls it, or the file's name, if not
+    /// given
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Keep the file's bytes as well, so that export gives the same file
+    #[arg(long)]
+    verbatim: bool,
+}
+
+pub(super) fn parse_source(name: &str) -> Result<Source, String> {
+    Source::from_name(name).ok_or_else(|| {
+        let names: Vec<_> = Source::ALL.iter().map(|source| source.as_str()).collect();
+        format!("must be one of {}", names.join(", "))
+    })
+}
+
+impl Import {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let bytes = read_file(&self.file)?;
+        let imported = import::import(&bytes, self.source, Options { verbatim: self.verbatim })?;
+        let ids = session_ids(&imported.threads, self.session.as_deref(), &self.file)?;
+        let mut client = self.remote.connect().await?;
+        let turns = imported.threads.iter().map(|thread| thread.turns.len() as u64).sum();
+        let bar = progress(Some(turns), "turns");
+        let mut rows = vec![["session", "format", "turns", "entries"].map(str::to_owned).to_vec()];
+        for (thread, id) in imported.threads.iter().zip(&ids) {
+            let labels = labels(thread, imported.source, &ids);
+            let session = session(thread, labels);
+            let mut chain = Digest::default();
+            for (version, turn) in (0..).zip(&thread.turns) {
+                chain = digest_of_turn(chain, turn);
+                persist(&mut client, id, &session, version, chain, turn).await?;
+                bar.inc(1);
+            }
+            let entries: usize = thread.turns.iter().map(|turn| turn.entries.len()).sum();
+            let format = thread.format.to_string();
+            if self.remote.json {
+                print_json(&serde_json::json!({
+                    "session": id.resource_name(), "format": format, "turns": thread.turns.len(), "entries": entries,
+                }))?;
+            }
+            rows.push(vec![id.to_string(), format, thread.turns.len().to_string(), entries.to_string()]);
+        }
+        bar.finish_and_clear();
+        if !self.remote.json {
+            print(&table(&rows))?;
+        }
+        for (what, times) in &imported.stripped {
+            say(&format!("left out: {times} × {what}"));
+        }
+        for warning in &imported.warnings {
+            say(&format!("line {}: {} (× {})", warning.line, warning.message, warning.times));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a file whole.
+pub(super) fn read_file(file: &Path) -> anyhow::Result<Bytes> {
+    Ok(std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?.into())
+}
+
+/// An id for each thread's session.
+fn session_ids(threads: &[Thread], given: Option<&str>, file: &Path) -> anyhow::Result<Vec<SessionId>> {
+    let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let fallback: String = stem
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "._:-".contains(c) { c } else { '-' })
+        .take(100)
+        .collect();
+    let main = match (given, threads.first().and_then(|thread| thread.id_hint.clone())) {
+        (Some(given), _) => SessionId::parse(given)?,
+        (None, Some(hint)) => hint,
+        (None, None) => SessionId::parse(&fallback).context("the file's name is no session id: give --session")?,
+    };
+    let mut ids = vec![main.clone()];
+    for (i, thread) in threads.iter().enumerate().skip(1) {
+        let hint = thread.id_hint.clone().filter(|hint| given.is_none() && !ids.contains(hint));
+        ids.push(match hint {
+            Some(hint) => hint,
+            None => SessionId::parse(&format!("{main}-{i}"))?,
+        });
+    }
+    Ok(ids)
+}
+
+fn labels(thread: &Thread, source: Source, ids: &[SessionId]) -> HashMap<String, String> {
+    let mut labels = HashMap::from([("import.source".to_owned(), source.to_string())]);
+    if let Some(parent) = &thread.parent {
+        let session = match &parent.thread {
+            ParentThread::Here(index) => ids.get(*index),
+            ParentThread::Elsewhere(id) => Some(id),
+        };
+        labels.extend(session.map(|id| ("import.parent".to_owned(), id.to_string())));
+        let call = parent.call_id.clone().filter(|id| id.len() <= crate::limits::LABEL_VALUE_BYTES_MAX);
+        labels.extend(call.map(|id| ("import.parent-call".to_owned(), id)));
+        labels.extend(parent.seq.map(|seq| ("import.parent-seq".to_owned(), seq.to_string())));
+    }
+    labels
+}
+
+/// The session that a thread becomes.
+pub(super) fn session(thread: &Thread, labels: HashMap<String, String>) -> pb::Session {
+    let format = match thread.format {
+        WireFormat::OpenaiChat => pb::WireFormat::OpenaiChat,
+        WireFormat::OpenaiResponses => pb::WireFormat::OpenaiResponses,
+        WireFormat::AnthropicMessages => pb::WireFormat::AnthropicMessages,
+        WireFormat::GeminiContents => pb::WireFormat::GeminiContents,
+        WireFormat::BedrockConverse => pb::WireFormat::BedrockConverse,
+        WireFormat::Opaque => pb::WireFormat::Opaque,
+    };
+    pb::Session {
+        format: format.into(),
+        labels,
+        preamble: thread.preamble.clone().map(|payload| pb::Preamble { payload, ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+/// A turn's entries as a request has them.
+pub(super) fn new_entries(turn: &ImportedTurn) -> Vec<pb::NewEntry> {
+    let entry = |entry: &import::ImportedEntry| pb::NewEntry {
+        payload: entry.payload.clone(),
+        kind: entry.kind.number(),
+        time: entry.at.map(|at| prost_types::Timestamp {
+            seconds: at.0.div_euclid(1_000_000),
+            nanos: i32::try_from(at.0.rem_euclid(1_000_000) * 1000).unwrap_or(0),
+        }),
+    };
+    turn.entries.iter().map(entry).collect()
+}
+
+/// What a provider reported, as a request has it.
+pub(super) fn usage(turn: &ImportedTurn) -> Option<pb::Usage> {
+    turn.usage.clone().map(|usage| pb::Usage {
+        model: usage.model,
+        input_tokens: usage.input_tokens,
+        output_tokens: usage.output_tokens,
+        cache_read_tokens: usage.cache_read_tokens,
+        cache_write_tokens: usage.cache_write_tokens,
+        window_id: usage.window_id,
+    })
+}
+
+/// Chains a turn to those before it, so that its request id is the same in a
+/// longer version of the file.
+fn digest_of_turn(before: Digest, turn: &ImportedTurn) -> Digest {
+    turn.entries.iter().fold(before, |chain, entry| digest::prefix(chain, digest::sha256(&entry.payload)))
+}
+
+async fn persist(
+    client: &mut Client,
+    id: &SessionId,
+    session: &pb::Session,
+    version: u64,
+    chain: Digest,
+    turn: &ImportedTurn,
+) -> anyhow::Result<()> {
+    use pb::persist_transcript_request::{Append, Input};
+    let request = pb::PersistTranscriptRequest {
+        session: id.resource_name(),
+        request_id: format!("import-{version}-{chain}"),
+        expected_version: Some(version),
+        input: Some(Input::Append(Append { entries: new_entries(turn) })),
+        usage: usage(turn),
+        create_if_missing: (version == 0).then(|| session.clone()),
+        ..Default::default()
+    };
+    client
+        .transcripts
+        .persist_transcript(request)
+        .await
+        .map_err(crate::client::ClientError::from)
+        .with_context(|| format!("turn {} of {id}", version + 1))?;
+    Ok(())
+}

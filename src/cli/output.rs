@@ -1,0 +1,113 @@
+//! What is printed, and how far long work is.
+
+use crate::rpc::pb;
+use indicatif::{ProgressBar, ProgressStyle};
+use prost_types::Timestamp;
+use std::io::Write as _;
+
+/// Prints a line to standard output.
+pub(super) fn print(line: &str) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout().lock(), "{line}")?)
+}
+
+/// Prints a value as a line of JSON.
+pub(super) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    print(&serde_json::to_string(value)?)
+}
+
+/// Tells a person something.
+#[expect(clippy::print_stderr, reason = "standard error is for people")]
+pub(super) fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+/// Shows how far long work is, on a terminal only.
+pub(super) fn progress(total: Option<u64>, unit: &'static str) -> ProgressBar {
+    let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+    let template = if total.is_some() { "{bar:30} {pos}/{len} {msg} {elapsed}" } else { "{spinner} {pos} {msg} {elapsed}" };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message(unit);
+    bar
+}
+
+/// A time as RFC 3339; empty if there is none.
+pub(super) fn time(at: Option<&Timestamp>) -> String {
+    at.and_then(|at| jiff::Timestamp::new(at.seconds, at.nanos).ok()).map(|at| at.to_string()).unwrap_or_default()
+}
+
+/// Bytes for people.
+pub(super) fn bytes(bytes: u64) -> String {
+    indicatif::HumanBytes(bytes).to_string()
+}
+
+/// A table with right-aligned columns but the first.
+pub(super) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<_> = (0..columns)
+        .map(|i| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0))
+        .collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, width))| {
+            if i == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A name of a generated enum without its prefix: `WIRE_FORMAT_OPENAI_CHAT` as
+/// `openai-chat`.
+pub(super) fn name(full: &str, prefix: &str) -> String {
+    full.trim_start_matches(prefix).to_ascii_lowercase().replace('_', "-")
+}
+
+/// Hex digits of bytes.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// A session as JSON.
+pub(super) fn session_json(session: &pb::Session) -> serde_json::Value {
+    serde_json::json!({
+        "name": session.name,
+        "format": name(session.format().as_str_name(), "WIRE_FORMAT_"),
+        "path": name(session.path().as_str_name(), "COMPRESSION_PATH_"),
+        "model": session.profile.as_ref().map(|profile| &profile.model),
+        "context_window_tokens": session.profile.as_ref().map(|profile| profile.context_window_tokens),
+        "labels": session.labels,
+        "strip_rules": session.strip_rules,
+        "etag": session.etag,
+        "version": session.version,
+        "head_seq": session.head_seq,
+        "window_revision": session.window_revision,
+        "log_tokens": session.log_tokens,
+        "stored_bytes": session.stored_bytes,
+        "preamble_tokens": session.preamble.as_ref().map(|preamble| preamble.tokens),
+        "create_time": time(session.create_time.as_ref()),
+        "update_time": time(session.update_time.as_ref()),
+        "forked_from": session.forked_from.as_ref().map(|origin| {
+            serde_json::json!({"session": origin.session, "version": origin.version})
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_align_and_names_lose_their_prefix() {
+        let rows = [vec!["file".to_owned(), "turns".to_owned()], vec!["a".to_owned(), "1000".to_owned()]];
+        assert_eq!(table(&rows), "file  turns\na      1000");
+        assert_eq!(name("WIRE_FORMAT_OPENAI_CHAT", "WIRE_FORMAT_"), "openai-chat");
+        assert_eq!(hex(&[0, 0xab]), "00ab");
+        assert_eq!(time(Some(&Timestamp { seconds: 0, nanos: 500_000_000 })), "1970-01-01T00:00:00.5Z");
+    }
+}

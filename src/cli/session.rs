@@ -1,0 +1,292 @@
+//! `turnkeep session`.
+
+use super::output::{bytes, hex, name, print, print_json, progress, say, session_json, table, time};
+use super::{Remote, resource_name};
+use crate::client::Client;
+use crate::clock;
+use crate::rpc::pb;
+use clap::{Args, Subcommand};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// List, show, fork, rewind and delete sessions.
+#[derive(Debug, Subcommand)]
+pub(super) enum Session {
+    /// List sessions, the newest first
+    List(List),
+    /// Show a session and its newest turns
+    Show(Show),
+    /// Create a session whose log begins with another's
+    Fork(Fork),
+    /// Take a session back to an earlier version
+    Rewind(Rewind),
+    /// Delete a session
+    Delete(Delete),
+}
+
+impl Session {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::List(list) => list.run().await,
+            Self::Show(show) => show.run().await,
+            Self::Fork(fork) => fork.run().await,
+            Self::Rewind(rewind) => rewind.run().await,
+            Self::Delete(delete) => delete.run().await,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    remote: Remote,
+    /// Only sessions with this label; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    labels: Vec<(String, String)>,
+    /// At most so many; all if 0
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    /// Where an earlier list ended
+    #[arg(long, value_name = "TOKEN", default_value = "")]
+    page_token: String,
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl List {
+    async fn run(self) -> anyhow::Result<()> {
+        const PAGE: usize = 1_000;
+        let mut client = self.remote.connect().await?;
+        let filter = pb::SessionFilter { labels: self.labels.into_iter().collect(), ..Default::default() };
+        let mut page_token = self.page_token;
+        let mut left = if self.limit == 0 { usize::MAX } else { self.limit };
+        let mut rows = vec![["session", "format", "version", "entries", "tokens", "changed"].map(str::to_owned).to_vec()];
+        while left > 0 {
+            let request = pb::ListSessionsRequest {
+                page_size: i32::try_from(left.min(PAGE)).unwrap_or(i32::MAX),
+                page_token,
+                filter: Some(filter.clone()),
+            };
+            let page = client.sessions.list_sessions(request).await?.into_inner();
+            left -= page.sessions.len().min(left);
+            for session in page.sessions {
+                if self.remote.json {
+                    print_json(&session_json(&session))?;
+                } else {
+                    rows.push(vec![
+                        session.name.trim_start_matches("sessions/").to_owned(),
+                        name(session.format().as_str_name(), "WIRE_FORMAT_"),
+                        session.version.to_string(),
+                        session.head_seq.to_string(),
+                        session.log_tokens.to_string(),
+                        time(session.update_time.as_ref()),
+                    ]);
+                }
+            }
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        if !self.remote.json {
+            print(&table(&rows))?;
+        }
+        if !page_token.is_empty() {
+            say(&format!("there are more: --page-token {page_token}"));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    #[command(flatten)]
+    remote: Remote,
+    /// The session
+    session: String,
+    /// How many of the newest turns to show
+    #[arg(long, default_value_t = 10)]
+    turns: u16,
+}
+
+impl Show {
+    async fn run(self) -> anyhow::Result<()> {
+        let mut client = self.remote.connect().await?;
+        let session_name = resource_name(&self.session);
+        let session =
+            client.sessions.get_session(pb::GetSessionRequest { name: session_name.clone() }).await?.into_inner();
+        let turns = newest_turns(&mut client, &session_name, self.turns).await?;
+        if self.remote.json {
+            let mut json = session_json(&session);
+            json["turns"] = turns.iter().map(turn_json).collect();
+            return print_json(&json);
+        }
+        let serde_json::Value::Object(fields) = session_json(&session) else { return Ok(()) };
+        let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        for (field, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+            print(&format!("{field:<22} {}", text(value)))?;
+        }
+        let mut rows = vec![
+            ["version", "kind", "entries", "tokens", "bytes", "time", "request"].map(str::to_owned).to_vec(),
+        ];
+        rows.extend(turns.iter().map(|turn| {
+            vec![
+                turn.version.to_string(),
+                name(turn.kind().as_str_name(), "TURN_KIND_"),
+                (turn.last_seq + 1 - turn.first_seq).to_string(),
+                turn.tokens.to_string(),
+                bytes(turn.payload_bytes),
+                time(turn.create_time.as_ref()),
+                turn.request_id.clone(),
+            ]
+        }));
+        print("")?;
+        print(&table(&rows))
+    }
+}
+
+async fn newest_turns(client: &mut Client, session: &str, limit: u16) -> anyhow::Result<Vec<pb::Turn>> {
+    if limit == 0 {
+        return Ok(vec![]);
+    }
+    let request =
+        pb::ListTurnsRequest { name: session.to_owned(), page_size: i32::from(limit), page_token: String::new() };
+    Ok(client.sessions.list_turns(request).await?.into_inner().turns)
+}
+
+fn turn_json(turn: &pb::Turn) -> serde_json::Value {
+    serde_json::json!({
+        "version": turn.version,
+        "kind": name(turn.kind().as_str_name(), "TURN_KIND_"),
+        "base_version": turn.base_version,
+        "first_seq": turn.first_seq,
+        "last_seq": turn.last_seq,
+        "request_id": turn.request_id,
+        "receipt": hex(&turn.receipt),
+        "tokens": turn.tokens,
+        "payload_bytes": turn.payload_bytes,
+        "create_time": time(turn.create_time.as_ref()),
+        "score": turn.score,
+        "step_kind": turn.step_kind,
+    })
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Fork {
+    #[command(flatten)]
+    remote: Remote,
+    /// The source session
+    session: String,
+    /// Id of the new session; minted if not given
+    #[arg(long)]
+    id: Option<String>,
+    /// Version of the source; its newest if not given
+    #[arg(long)]
+    version: Option<u64>,
+    /// A label of the new session; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    labels: Vec<(String, String)>,
+}
+
+impl Fork {
+    async fn run(self) -> anyhow::Result<()> {
+        let mut client = self.remote.connect().await?;
+        let request = pb::ForkSessionRequest {
+            name: resource_name(&self.session),
+            version: self.version,
+            session_id: self.id.unwrap_or_default(),
+            labels: self.labels.into_iter().collect::<HashMap<_, _>>(),
+            request_id: fresh_request_id(),
+        };
+        let session = client.sessions.fork_session(request).await?.into_inner();
+        print_session(&self.remote, &session)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Rewind {
+    #[command(flatten)]
+    remote: Remote,
+    /// The session
+    session: String,
+    /// The version to go back to
+    #[arg(long)]
+    version: u64,
+    /// The version that the session must have
+    #[arg(long)]
+    expected_version: Option<u64>,
+}
+
+impl Rewind {
+    async fn run(self) -> anyhow::Result<()> {
+        let mut client = self.remote.connect().await?;
+        let request = pb::RewindSessionRequest {
+            name: resource_name(&self.session),
+            version: self.version,
+            expected_version: self.expected_version,
+            request_id: fresh_request_id(),
+        };
+        let session = client.sessions.rewind_session(request).await?.into_inner();
+        print_session(&self.remote, &session)
+    }
+}
+
+fn print_session(remote: &Remote, session: &pb::Session) -> anyhow::Result<()> {
+    if remote.json {
+        print_json(&session_json(session))
+    } else {
+        print(&format!("{} version {} entries {}", session.name, session.version, session.head_seq))
+    }
+}
+
+/// A request id for a call that a person makes once.
+pub(super) fn fresh_request_id() -> String {
+    crate::entropy::Entropy::from_os().hex::<16>()
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Delete {
+    #[command(flatten)]
+    remote: Remote,
+    /// The session
+    session: String,
+    /// Delete its forks as well, and theirs
+    #[arg(long)]
+    include_forks: bool,
+    /// Wait until everything is erased
+    #[arg(long)]
+    wait: bool,
+}
+
+impl Delete {
+    async fn run(self) -> anyhow::Result<()> {
+        let mut client = self.remote.connect().await?;
+        let session = resource_name(&self.session);
+        let request = pb::DeleteSessionRequest { name: session.clone(), include_forks: self.include_forks };
+        let mut receipt = client.sessions.delete_session(request).await?.into_inner();
+        let bar = progress(None, "objects to erase");
+        while self.wait && receipt.state() == pb::DeletionState::Pending {
+            bar.set_position(receipt.objects_pending);
+            clock::sleep(Duration::from_secs(1)).await;
+            let request = pb::GetDeletionReceiptRequest { name: session.clone() };
+            receipt = client.sessions.get_deletion_receipt(request).await?.into_inner();
+        }
+        bar.finish_and_clear();
+        let state = name(receipt.state().as_str_name(), "DELETION_STATE_");
+        if self.remote.json {
+            return print_json(&serde_json::json!({
+                "session": receipt.session,
+                "state": state,
+                "retained_by": receipt.retained_by,
+                "objects_pending": receipt.objects_pending,
+                "delete_time": time(receipt.delete_time.as_ref()),
+                "erase_time": time(receipt.erase_time.as_ref()),
+            }));
+        }
+        print(&format!("{} {state}, {} objects to erase", receipt.session, receipt.objects_pending))?;
+        receipt.retained_by.iter().try_for_each(|fork| print(&format!("retained by {fork}")))
+    }
+}

@@ -1,0 +1,184 @@
+//! The Rust client: the generated stubs, and windows that are kept up to date.
+
+use crate::limits::REQUEST_BYTES_MAX;
+use crate::rpc::pb;
+use pb::restore_transcript_response::Part;
+use pb::session_service_client::SessionServiceClient;
+use pb::transcript_service_client::TranscriptServiceClient;
+use pb::window_change::Change;
+use std::time::Duration;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The address is no URL, or nobody answers there.
+    #[error("cannot connect to {address}: {source}")]
+    Connect {
+        /// The address.
+        address: String,
+        /// What happened.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The service refused or could not answer.
+    #[error("{}", describe(.0))]
+    Status(Box<Status>),
+    /// The answer is not what the contract says.
+    #[error("the service's answer breaks its contract: {0}")]
+    Contract(&'static str),
+}
+
+impl From<Status> for ClientError {
+    fn from(status: Status) -> Self {
+        Self::Status(Box::new(status))
+    }
+}
+
+impl ClientError {
+    /// The reason of docs/errors.md, if the service gave one.
+    pub fn reason(&self) -> Option<String> {
+        let Self::Status(status) = self else { return None };
+        status.get_details_error_info().map(|info| info.reason)
+    }
+
+    /// A value of the error's metadata, such as `current_version`.
+    pub fn metadata(&self, name: &str) -> Option<String> {
+        let Self::Status(status) = self else { return None };
+        status.get_details_error_info().and_then(|info| info.metadata.get(name).cloned())
+    }
+
+    /// After what time the same call is worth another try; none if it is not.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status(status) => match status.get_details_retry_info().and_then(|info| info.retry_delay) {
+                Some(delay) => Some(delay),
+                None if status.code() == Code::Unavailable => Some(Duration::from_secs(1)),
+                None => None,
+            },
+            Self::Connect { .. } => Some(Duration::from_secs(1)),
+            Self::Contract(_) => None,
+        }
+    }
+}
+
+/// A status for people: its reason, if it has one, and its message.
+fn describe(status: &Status) -> String {
+    match status.get_details_error_info() {
+        Some(info) => format!("{}: {}", info.reason, status.message()),
+        None => format!("{:?}: {}", status.code(), status.message()),
+    }
+}
+
+/// A connection to a service. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Sessions.
+    pub sessions: SessionServiceClient<Channel>,
+    /// Transcripts.
+    pub transcripts: TranscriptServiceClient<Channel>,
+}
+
+impl Client {
+    /// Connects to `http://host:port`.
+    pub async fn connect(address: &str) -> Result<Self, ClientError> {
+        let failed =
+            |source: tonic::transport::Error| ClientError::Connect { address: address.to_owned(), source: source.into() };
+        let endpoint = Endpoint::from_shared(address.to_owned()).map_err(failed)?;
+        let channel = endpoint
+            .connect_timeout(Duration::from_secs(5))
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(Duration::from_secs(30))
+            .connect()
+            .await
+            .map_err(failed)?;
+        Ok(Self::over(channel))
+    }
+
+    /// A client over a channel of the caller's.
+    pub fn over(channel: Channel) -> Self {
+        // A single large entry may need more than the 4 MiB that gRPC clients
+        // accept by default.
+        const MESSAGE_BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
+        Self {
+            sessions: SessionServiceClient::new(channel.clone()),
+            transcripts: TranscriptServiceClient::new(channel)
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX),
+        }
+    }
+
+    /// Brings a window up to date: asks for what it lacks and applies it. The
+    /// session of the request may be any; its `known_window` is the window's.
+    pub async fn restore(
+        &mut self,
+        window: &mut Window,
+        mut request: pb::RestoreTranscriptRequest,
+    ) -> Result<pb::WindowHeader, ClientError> {
+        request.known_window.clone_from(&window.id);
+        let mut parts = self.transcripts.restore_transcript(request).await?.into_inner();
+        let header = match parts.message().await? {
+            Some(pb::RestoreTranscriptResponse { part: Some(Part::Header(header)) }) => header,
+            _ => return Err(ClientError::Contract("a restore begins with a header")),
+        };
+        let keep = match header.change.as_ref().and_then(|change| change.change.as_ref()) {
+            Some(Change::Unchanged(_)) => window.items.len(),
+            Some(Change::Delta(delta)) => usize::try_from(delta.base_items).unwrap_or(usize::MAX),
+            Some(Change::Full(_)) => 0,
+            None => return Err(ClientError::Contract("a header says how the window changed")),
+        };
+        if keep > window.items.len() {
+            return Err(ClientError::Contract("a change keeps no more items than there are"));
+        }
+        // Until all items are here the window is of no use.
+        window.id.clear();
+        window.items.truncate(keep);
+        while let Some(message) = parts.message().await? {
+            match message.part {
+                Some(Part::Items(items)) => window.items.extend(items.items),
+                _ => return Err(ClientError::Contract("items follow the header")),
+            }
+        }
+        if window.items.len() as u64 != header.item_count {
+            return Err(ClientError::Contract("the items make a window of the length that the header says"));
+        }
+        window.id.clone_from(&header.window_id);
+        Ok(header)
+    }
+}
+
+/// A window that a worker holds.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    /// Its id; empty if it must be restored whole.
+    pub id: String,
+    /// Its items.
+    pub items: Vec<pb::WindowItem>,
+}
+
+impl Window {
+    /// Extends the window by entries that were persisted, as the answer to the
+    /// persist allows.
+    pub fn extend(&mut self, entries: &[pb::NewEntry], answer: &pb::PersistTranscriptResponse) {
+        // Which entries were stripped or changed the answer does not say.
+        let is_as_sent = answer.stripped.is_empty() && answer.changed_entries.is_empty();
+        self.id = if is_as_sent { answer.window_id.clone() } else { String::new() };
+        if self.id.is_empty() {
+            self.items.clear();
+            return;
+        }
+        let is_message = |entry: &&pb::NewEntry| {
+            matches!(entry.kind(), pb::EntryKind::Unspecified | pb::EntryKind::Message)
+        };
+        let seqs = answer.first_seq..;
+        self.items.extend(entries.iter().zip(seqs).filter(|(entry, _)| is_message(entry)).map(|(entry, seq)| {
+            pb::WindowItem {
+                payload: entry.payload.clone(),
+                origin: pb::ItemOrigin::Log.into(),
+                seqs: vec![seq],
+                tokens: 0,
+            }
+        }));
+    }
+}

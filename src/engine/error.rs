@@ -1,0 +1,353 @@
+//! What a use case can fail with: what its caller can act on.
+
+use crate::codec::CodecError;
+use crate::model::{Digest, Seq, SessionId, Version};
+use crate::store::{ErrorKind, StoreError};
+use std::time::Duration;
+
+/// A stable name for a failure, on the wire and in docs/errors.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// A field of the request is wrong; the message names it and the limit.
+    InvalidField,
+    /// The session does not exist or was deleted.
+    SessionNotFound,
+    /// The session id is taken.
+    SessionExists,
+    /// The session has no such version.
+    VersionNotFound,
+    /// The session has another version than the request expects.
+    VersionMismatch,
+    /// The session's configuration has another revision than the request
+    /// expects.
+    EtagMismatch,
+    /// The request id was used for another request.
+    RequestIdReused,
+    /// The snapshot and the log contradict each other.
+    SnapshotContradictsLog,
+    /// Others write to the session at the same time, again and again.
+    Contention,
+    /// The session has as many unsealed bytes as it may.
+    JournalFull,
+    /// The line of forks and rewinds is as long as it may be.
+    LineageTooDeep,
+    /// The metadata store cannot be reached.
+    MetadataUnavailable,
+    /// The object store cannot be reached.
+    ObjectsUnavailable,
+    /// The disk is full.
+    StorageFull,
+    /// Whether the request took effect is not known.
+    OutcomeUnknown,
+    /// Stored bytes are missing or damaged.
+    DataLoss,
+    /// A newer version of the service wrote what is needed.
+    NewerFormat,
+    /// The service is shutting down.
+    Draining,
+    /// A defect of the service.
+    Internal,
+}
+
+impl Reason {
+    /// All reasons.
+    pub const ALL: [Self; 19] = [
+        Self::InvalidField,
+        Self::SessionNotFound,
+        Self::SessionExists,
+        Self::VersionNotFound,
+        Self::VersionMismatch,
+        Self::EtagMismatch,
+        Self::RequestIdReused,
+        Self::SnapshotContradictsLog,
+        Self::Contention,
+        Self::JournalFull,
+        Self::LineageTooDeep,
+        Self::MetadataUnavailable,
+        Self::ObjectsUnavailable,
+        Self::StorageFull,
+        Self::OutcomeUnknown,
+        Self::DataLoss,
+        Self::NewerFormat,
+        Self::Draining,
+        Self::Internal,
+    ];
+
+    /// Its name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidField => "INVALID_FIELD",
+            Self::SessionNotFound => "SESSION_NOT_FOUND",
+            Self::SessionExists => "SESSION_EXISTS",
+            Self::VersionNotFound => "VERSION_NOT_FOUND",
+            Self::VersionMismatch => "VERSION_MISMATCH",
+            Self::EtagMismatch => "ETAG_MISMATCH",
+            Self::RequestIdReused => "REQUEST_ID_REUSED",
+            Self::SnapshotContradictsLog => "SNAPSHOT_CONTRADICTS_LOG",
+            Self::Contention => "CONTENTION",
+            Self::JournalFull => "JOURNAL_FULL",
+            Self::LineageTooDeep => "LINEAGE_TOO_DEEP",
+            Self::MetadataUnavailable => "METADATA_UNAVAILABLE",
+            Self::ObjectsUnavailable => "OBJECTS_UNAVAILABLE",
+            Self::StorageFull => "STORAGE_FULL",
+            Self::OutcomeUnknown => "OUTCOME_UNKNOWN",
+            Self::DataLoss => "DATA_LOSS",
+            Self::NewerFormat => "NEWER_FORMAT",
+            Self::Draining => "DRAINING",
+            Self::Internal => "INTERNAL",
+        }
+    }
+}
+
+/// A failure of a use case.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A field of the request is wrong.
+    #[error("{field}: {problem}")]
+    InvalidField {
+        /// Path of the field as on the wire, such as `append.entries[3].payload`.
+        field: String,
+        /// What is wrong, with the limit.
+        problem: String,
+    },
+    /// The session does not exist.
+    #[error("session {session} not found")]
+    SessionNotFound {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session id is taken.
+    #[error("session id {session} is taken{}", if *.deleted { " by a deleted session" } else { "" })]
+    SessionExists {
+        /// The session.
+        session: SessionId,
+        /// By one that was deleted.
+        deleted: bool,
+    },
+    /// The session has no such version.
+    #[error("session {session} has no version {version}; its newest is {current}")]
+    VersionNotFound {
+        /// The session.
+        session: SessionId,
+        /// The version asked for.
+        version: Version,
+        /// The newest version.
+        current: Version,
+    },
+    /// The session has another version than expected.
+    #[error("session {session} has version {current}, not {expected}")]
+    VersionMismatch {
+        /// The session.
+        session: SessionId,
+        /// The version expected.
+        expected: Version,
+        /// The newest version.
+        current: Version,
+    },
+    /// The configuration has another revision than expected.
+    #[error("session {session} has etag {current:?}, not {expected:?}")]
+    EtagMismatch {
+        /// The session.
+        session: SessionId,
+        /// The etag expected.
+        expected: String,
+        /// The current one.
+        current: String,
+    },
+    /// The request id was used for another request.
+    #[error("request id was used for another request, which made version {version}")]
+    RequestIdReused {
+        /// The version that the other request made.
+        version: Version,
+    },
+    /// The snapshot and the log contradict each other.
+    #[error("the snapshot and the log part at entry {index}: {problem}")]
+    SnapshotContradictsLog {
+        /// Index of the first entry of the snapshot that differs.
+        index: usize,
+        /// How it differs.
+        problem: &'static str,
+        /// The newest version.
+        current: Version,
+    },
+    /// Others write at the same time, again and again.
+    #[error("other writers changed session {session} {attempts} times while this request was under way")]
+    Contention {
+        /// The session.
+        session: SessionId,
+        /// How often it was tried.
+        attempts: usize,
+    },
+    /// The session has as many unsealed bytes as it may.
+    #[error("session {session} has {bytes} bytes in the journal, of at most {limit}; they wait for the object store")]
+    JournalFull {
+        /// The session.
+        session: SessionId,
+        /// What it would have.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The line of forks and rewinds is as long as it may be.
+    #[error("the session lies at the end of {limit} forks and rewinds, the most that there may be")]
+    LineageTooDeep {
+        /// The limit.
+        limit: usize,
+    },
+    /// A store cannot be reached; nothing was written.
+    #[error("{what} is not available")]
+    Unavailable {
+        /// Which one.
+        what: Dependency,
+        /// What happened.
+        source: Option<StoreError>,
+    },
+    /// The disk is full.
+    #[error("the storage is full")]
+    StorageFull {
+        /// What happened.
+        source: StoreError,
+    },
+    /// Whether the request took effect is not known.
+    #[error("whether the request took effect is not known; repeat it with the same request id")]
+    OutcomeUnknown {
+        /// What happened.
+        source: StoreError,
+    },
+    /// Stored bytes are missing or damaged.
+    #[error("entries {first} to {last} of session {session} cannot be read: {problem}")]
+    DataLoss {
+        /// The session.
+        session: SessionId,
+        /// First entry concerned.
+        first: Seq,
+        /// Last entry concerned.
+        last: Seq,
+        /// What is wrong with them.
+        problem: String,
+    },
+    /// A newer version of the service wrote what is needed.
+    #[error("written by a newer version of the service: {problem}")]
+    NewerFormat {
+        /// What was found.
+        problem: String,
+    },
+    /// The service is shutting down.
+    #[error("the service is shutting down")]
+    Draining,
+    /// A defect.
+    #[error("internal error: {context}")]
+    Internal {
+        /// What was being done.
+        context: String,
+        /// What happened.
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+}
+
+/// What the service depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dependency {
+    /// The metadata store.
+    Metadata,
+    /// The object store.
+    Objects,
+}
+
+impl std::fmt::Display for Dependency {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Metadata => "the metadata store",
+            Self::Objects => "the object store",
+        })
+    }
+}
+
+impl Error {
+    /// A wrong field.
+    pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::InvalidField { field: field.into(), problem: problem.into() }
+    }
+
+    /// A defect.
+    pub fn internal(context: impl Into<String>) -> Self {
+        Self::Internal { context: context.into(), source: None }
+    }
+
+    /// A failure of the object store.
+    pub fn of_objects(source: StoreError) -> Self {
+        match source.kind {
+            ErrorKind::Full => Self::StorageFull { source },
+            ErrorKind::Unavailable | ErrorKind::Contention | ErrorKind::Unknown => {
+                Self::Unavailable { what: Dependency::Objects, source: Some(source) }
+            }
+            _ => Self::Internal { context: "object store".to_owned(), source: Some(source.into()) },
+        }
+    }
+
+    /// Its stable name.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::InvalidField { .. } => Reason::InvalidField,
+            Self::SessionNotFound { .. } => Reason::SessionNotFound,
+            Self::SessionExists { .. } => Reason::SessionExists,
+            Self::VersionNotFound { .. } => Reason::VersionNotFound,
+            Self::VersionMismatch { .. } => Reason::VersionMismatch,
+            Self::EtagMismatch { .. } => Reason::EtagMismatch,
+            Self::RequestIdReused { .. } => Reason::RequestIdReused,
+            Self::SnapshotContradictsLog { .. } => Reason::SnapshotContradictsLog,
+            Self::Contention { .. } => Reason::Contention,
+            Self::JournalFull { .. } => Reason::JournalFull,
+            Self::LineageTooDeep { .. } => Reason::LineageTooDeep,
+            Self::Unavailable { what: Dependency::Metadata, .. } => Reason::MetadataUnavailable,
+            Self::Unavailable { what: Dependency::Objects, .. } => Reason::ObjectsUnavailable,
+            Self::StorageFull { .. } => Reason::StorageFull,
+            Self::OutcomeUnknown { .. } => Reason::OutcomeUnknown,
+            Self::DataLoss { .. } => Reason::DataLoss,
+            Self::NewerFormat { .. } => Reason::NewerFormat,
+            Self::Draining => Reason::Draining,
+            Self::Internal { .. } => Reason::Internal,
+        }
+    }
+
+    /// After what time the same request is worth another try; none if it will
+    /// fail again.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Contention { .. } => Some(Duration::from_millis(50)),
+            Self::OutcomeUnknown { .. } => Some(Duration::from_millis(200)),
+            Self::Unavailable { .. } | Self::Draining => Some(Duration::from_secs(1)),
+            Self::JournalFull { .. } => Some(Duration::from_secs(5)),
+            _ => None,
+        }
+    }
+}
+
+/// Failures of the metadata store; those of the object store go through
+/// [`Error::of_objects`].
+impl From<StoreError> for Error {
+    fn from(source: StoreError) -> Self {
+        match source.kind {
+            ErrorKind::Unavailable | ErrorKind::Contention => {
+                Self::Unavailable { what: Dependency::Metadata, source: Some(source) }
+            }
+            ErrorKind::Unknown => Self::OutcomeUnknown { source },
+            ErrorKind::Full => Self::StorageFull { source },
+            _ => Self::Internal { context: "metadata store".to_owned(), source: Some(source.into()) },
+        }
+    }
+}
+
+impl From<CodecError> for Error {
+    fn from(error: CodecError) -> Self {
+        match error {
+            CodecError::NewerFormat { .. } => Self::NewerFormat { problem: error.to_string() },
+            _ => Self::Internal { context: "codec".to_owned(), source: Some(error.into()) },
+        }
+    }
+}
+
+/// How a digest that is not as recorded is told.
+pub(crate) fn digest_mismatch(what: &str, expected: Digest, found: Digest) -> String {
+    format!("{what} has digest {found}, not {expected}")
+}

@@ -1,0 +1,67 @@
+//! Writer generations: a number that the database can revoke.
+//!
+//! Every blob's key carries the generation of the process that wrote it, and
+//! every transaction that names a blob holds that generation. So the sweep can
+//! fence a generation and then know that no transaction, past or future, will
+//! name one of its orphans; no clock is involved.
+
+use super::{Error, Options};
+use crate::clock::Micros;
+use crate::model::GenerationId;
+use crate::store::MetaStore;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// The generation under which this process writes.
+#[derive(Debug)]
+pub(super) struct Writer {
+    current: Mutex<GenerationId>,
+    lease: Duration,
+}
+
+impl Writer {
+    /// Registers the first generation.
+    pub(super) async fn register(meta: &dyn MetaStore, now: Micros, options: &Options) -> Result<Self, Error> {
+        // The lease only tells others when to try a fence; a few renewals may
+        // fail before it ends.
+        let lease = options.generation_rotation * 2;
+        let id = meta.register_generation(now.plus(lease)).await?;
+        Ok(Self { current: Mutex::new(id), lease })
+    }
+
+    /// The current generation.
+    pub(super) fn current(&self) -> GenerationId {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a new generation and fences the old one: work that still uses it
+    /// starts again.
+    pub(super) async fn rotate(&self, meta: &dyn MetaStore, now: Micros) -> Result<(), Error> {
+        let new = meta.register_generation(now.plus(self.lease)).await?;
+        let old = std::mem::replace(&mut *self.current.lock().unwrap_or_else(PoisonError::into_inner), new);
+        meta.fence_generation(old, now).await?;
+        Ok(())
+    }
+
+    /// Takes a new generation if `fenced` is still the current one.
+    pub(super) async fn replace_fenced(
+        &self,
+        meta: &dyn MetaStore,
+        fenced: GenerationId,
+        now: Micros,
+    ) -> Result<(), Error> {
+        if self.current() == fenced {
+            let new = meta.register_generation(now.plus(self.lease)).await?;
+            *self.current.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        }
+        Ok(())
+    }
+
+    /// Fences the current generation at the end of the process. If that fails,
+    /// the sweep does it when the lease has ended.
+    pub(super) async fn release(&self, meta: &dyn MetaStore, now: Micros) {
+        if let Err(error) = meta.fence_generation(self.current(), now).await {
+            tracing::warn!(error = %error, "could not release the writer generation");
+        }
+    }
+}

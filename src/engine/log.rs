@@ -1,0 +1,388 @@
+//! Reading a log: which rows and blobs hold a range of entries, and getting
+//! them.
+
+use super::error::digest_mismatch;
+use super::{Engine, Error, compute};
+use crate::clock;
+use crate::codec::segment::{self, Decoded};
+use crate::codec::{digest, frame, line};
+use crate::limits::{LINEAGE_DEPTH_MAX, SEGMENT_RAW_BYTES_MAX};
+use crate::model::{BranchId, Entry, Lineage, Segment, Seq, Turn, Version};
+use crate::store::meta::{BranchKey, JournalRow, RecordedTurn, SessionKey, Tip};
+use crate::store::{ErrorKind, StoreError};
+use futures::{StreamExt as _, TryStreamExt as _};
+use std::sync::Arc;
+
+/// Blobs of one restore that are fetched at the same time.
+const FETCHES: usize = 16;
+/// Times that a blob is fetched when its bytes are not what the row says.
+const FETCH_ATTEMPTS: usize = 3;
+
+/// A version of a session's log.
+#[derive(Clone, Debug)]
+pub(super) struct Position {
+    /// The branches that make the log, of which the last one holds the version.
+    pub(super) lineage: Arc<Lineage>,
+    /// The turn that made the version, with its recorded reply.
+    pub(super) turn: Turn,
+}
+
+/// A stretch of the log in one row or blob.
+#[derive(Clone, Debug)]
+pub(super) enum Piece {
+    /// Entries in the journal.
+    Journal(JournalRow),
+    /// Entries in a segment.
+    Segment(Segment),
+}
+
+impl Piece {
+    pub(super) fn first_seq(&self) -> Seq {
+        match self {
+            Self::Journal(row) => row.first_seq,
+            Self::Segment(segment) => segment.first_seq,
+        }
+    }
+
+    pub(super) fn last_seq(&self) -> Seq {
+        match self {
+            Self::Journal(row) => row.last_seq,
+            Self::Segment(segment) => segment.last_seq,
+        }
+    }
+}
+
+/// Why a piece could not be read.
+enum PieceError {
+    /// The blob is not there: a roll-up may have taken its place.
+    Gone,
+    Failed(Error),
+}
+
+impl From<Error> for PieceError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Engine {
+    /// A live session as it stands, from the store.
+    pub(super) async fn tip(&self, key: &SessionKey, journal_after: Option<Version>) -> Result<Tip, Error> {
+        match self.inner.meta.tip(key, journal_after).await? {
+            Some(tip) => Ok(tip),
+            None => Err(Error::SessionNotFound { session: key.session.clone() }),
+        }
+    }
+
+    /// A branch with those that it continues.
+    pub(super) async fn lineage(&self, key: &BranchKey) -> Result<Arc<Lineage>, Error> {
+        if let Some(lineage) = self.inner.caches.lineages.get(key) {
+            return Ok(lineage);
+        }
+        let branches = self.inner.meta.lineage(key).await?;
+        if branches.is_empty() {
+            return Err(Error::internal(format!("branch {} is not there", key.branch)));
+        }
+        let lineage = Arc::new(Lineage::from_root(&branches));
+        self.inner.caches.lineages.insert(key.clone(), lineage.clone());
+        Ok(lineage)
+    }
+
+    /// The lineage of a branch that is to be continued by another.
+    pub(super) async fn lineage_to_extend(&self, key: &BranchKey) -> Result<Arc<Lineage>, Error> {
+        let lineage = self.lineage(key).await?;
+        if lineage.spans().len() >= LINEAGE_DEPTH_MAX {
+            return Err(Error::LineageTooDeep { limit: LINEAGE_DEPTH_MAX });
+        }
+        Ok(lineage)
+    }
+
+    /// The newest version of a session.
+    pub(super) async fn newest(&self, key: &SessionKey, tip: &Tip) -> Result<Position, Error> {
+        let branch = BranchKey { tenant: key.tenant.clone(), branch: tip.head.branch.clone() };
+        Ok(Position { lineage: self.lineage(&branch).await?, turn: tip.turn.clone() })
+    }
+
+    /// Any version of a session, those included that were rewound or that its
+    /// fork began with.
+    pub(super) async fn position(&self, key: &SessionKey, tip: &Tip, version: Version) -> Result<Position, Error> {
+        if version == tip.head.version {
+            return self.newest(key, tip).await;
+        }
+        let recorded = self.recorded_turn(key, tip, version).await?;
+        let branch = BranchKey { tenant: key.tenant.clone(), branch: recorded.turn.branch.clone() };
+        Ok(Position { lineage: self.lineage(&branch).await?, turn: recorded.turn })
+    }
+
+    /// The turn of any version of a session.
+    pub(super) async fn recorded_turn(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        version: Version,
+    ) -> Result<RecordedTurn, Error> {
+        let not_found =
+            || Error::VersionNotFound { session: key.session.clone(), version, current: tip.head.version };
+        let branch = if version > tip.head.version { None } else { self.branch_of(key, tip, version).await? };
+        let Some(branch) = branch else { return Err(not_found()) };
+        let branch = BranchKey { tenant: key.tenant.clone(), branch };
+        self.inner.meta.turn(&branch, version).await?.ok_or_else(not_found)
+    }
+
+    /// The branch that holds a version of a session.
+    async fn branch_of(&self, key: &SessionKey, tip: &Tip, version: Version) -> Result<Option<BranchId>, Error> {
+        let branch = BranchKey { tenant: key.tenant.clone(), branch: tip.head.branch.clone() };
+        if let Some(span) = self.lineage(&branch).await?.span_of_version(version) {
+            return Ok(Some(span.branch.clone()));
+        }
+        // Versions only grow, so a version that the session made itself lies on
+        // the branch that it was on at the time.
+        let own = self.inner.meta.branches_of_session(key).await?;
+        if let Some(branch) = own.iter().rev().find(|branch| branch.first_version <= version) {
+            return Ok(Some(branch.id.clone()));
+        }
+        // A version that a fork has from its source, but that no branch of the
+        // lineage leads to any more since the fork was rewound below it.
+        for branch in &own {
+            let branch = BranchKey { tenant: key.tenant.clone(), branch: branch.id.clone() };
+            if let Some(span) = self.lineage(&branch).await?.span_of_version(version) {
+                return Ok(Some(span.branch.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Entries of a version from `first` to `last`, both included. `journal` are
+    /// rows of the newest branch that were read already.
+    pub(super) async fn entries(
+        &self,
+        key: &SessionKey,
+        at: &Position,
+        first: Seq,
+        last: Seq,
+        journal: Vec<JournalRow>,
+    ) -> Result<Vec<Entry>, Error> {
+        let mut journal = Some(journal);
+        for _ in 0..2 {
+            let pieces = self.pieces(key, at, first, last, journal.take()).await?;
+            let loads: Vec<_> = pieces.iter().map(|piece| self.load(key, piece)).collect();
+            let loaded: Result<Vec<_>, PieceError> =
+                futures::stream::iter(loads).buffered(FETCHES).try_collect().await;
+            match loaded {
+                Ok(loaded) => {
+                    let mut entries: Vec<_> = loaded.into_iter().flatten().collect();
+                    retain_new(&mut entries, first, last);
+                    check_gapless(key, &entries, first, last)?;
+                    return Ok(entries);
+                }
+                Err(PieceError::Failed(error)) => return Err(error),
+                Err(PieceError::Gone) => {}
+            }
+        }
+        Err(missing(key, first, last))
+    }
+
+    /// The pieces that hold entries from `first` to `last`, in order.
+    pub(super) async fn pieces(
+        &self,
+        key: &SessionKey,
+        at: &Position,
+        first: Seq,
+        last: Seq,
+        journal: Option<Vec<JournalRow>>,
+    ) -> Result<Vec<Piece>, Error> {
+        let mut known_rows = journal;
+        let mut pieces = Vec::new();
+        for (i, span) in at.lineage.spans().iter().enumerate() {
+            let is_tip = i + 1 == at.lineage.spans().len();
+            let span_first = first.max(span.first_seq);
+            let span_last = span.last_seq.map_or(last, |end| end.min(last));
+            if span_first > span_last {
+                continue;
+            }
+            let branch = BranchKey { tenant: key.tenant.clone(), branch: span.branch.clone() };
+            let end = span.last_version.unwrap_or(at.turn.version);
+            // The journal first: what is sealed between the two reads is then
+            // found twice and not missed.
+            let rows = match known_rows.take_if(|rows| is_tip && covers_end(rows, span_last)) {
+                Some(rows) => rows,
+                None => self.inner.meta.journal(&branch, span.first_version, end).await?,
+            };
+            let rows: Vec<_> = rows
+                .into_iter()
+                .filter(|row| row.first_seq <= row.last_seq && row.first_seq <= span_last && row.last_seq >= span_first)
+                .collect();
+            let sealed_last = rows.first().map_or(span_last, |row| Seq(row.first_seq.0 - 1));
+            if span_first <= sealed_last {
+                let segments = self.inner.meta.segments(&branch, span_first, sealed_last).await?;
+                pieces.extend(
+                    segments.into_iter().filter(|s| s.first_seq <= s.last_seq).map(Piece::Segment),
+                );
+            }
+            pieces.extend(rows.into_iter().map(Piece::Journal));
+        }
+        check_pieces(key, &pieces, first, last)?;
+        Ok(pieces)
+    }
+
+    async fn load(&self, key: &SessionKey, piece: &Piece) -> Result<Vec<Entry>, PieceError> {
+        match piece {
+            Piece::Journal(row) => Ok(decode_journal(key, row.clone()).await?),
+            Piece::Segment(segment) => Ok(self.segment(key, segment).await?.entries.clone()),
+        }
+    }
+
+    /// Entries of a piece; nothing if its blob is not there.
+    pub(super) async fn piece(&self, key: &SessionKey, piece: &Piece) -> Result<Option<Vec<Entry>>, Error> {
+        match self.load(key, piece).await {
+            Ok(entries) => Ok(Some(entries)),
+            Err(PieceError::Gone) => Ok(None),
+            Err(PieceError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// A segment, decoded; nothing if its blob is not there.
+    pub(super) async fn segment_whole(
+        &self,
+        key: &SessionKey,
+        row: &Segment,
+    ) -> Result<Option<Arc<Decoded>>, Error> {
+        match self.segment(key, row).await {
+            Ok(decoded) => Ok(Some(decoded)),
+            Err(PieceError::Gone) => Ok(None),
+            Err(PieceError::Failed(error)) => Err(error),
+        }
+    }
+
+    async fn segment(&self, key: &SessionKey, row: &Segment) -> Result<Arc<Decoded>, PieceError> {
+        let fetched = self.inner.caches.segments.entry_by_ref(&row.key);
+        let entry = fetched.or_try_insert_with(self.fetch_segment(key, row)).await;
+        match entry {
+            Ok(entry) => {
+                let outcome = if entry.is_fresh() { "miss" } else { "hit" };
+                metrics::counter!("turnkeep_segment_cache_total", "outcome" => outcome).increment(1);
+                Ok(entry.into_value())
+            }
+            Err(error) => Err(match Arc::try_unwrap(error) {
+                Ok(error) => error,
+                // Another request waited for the same blob and has the error.
+                Err(_) => match self.fetch_segment(key, row).await {
+                    Ok(decoded) => return Ok(decoded),
+                    Err(error) => error,
+                },
+            }),
+        }
+    }
+
+    /// Gets a segment's blob, checks it against its row and decodes it.
+    async fn fetch_segment(&self, key: &SessionKey, row: &Segment) -> Result<Arc<Decoded>, PieceError> {
+        if row.format > segment::FORMAT {
+            let problem = format!("segment {} has format {}", row.key, row.format);
+            return Err(Error::NewerFormat { problem }.into());
+        }
+        let mut problem = String::new();
+        for _ in 0..FETCH_ATTEMPTS {
+            let stored = match self.blob(&row.key).await {
+                Ok(stored) => stored,
+                Err(error) if error.kind == ErrorKind::NotFound => return Err(PieceError::Gone),
+                Err(error) => return Err(Error::of_objects(error).into()),
+            };
+            let (sha256, raw_bytes, blob_key) = (row.sha256, row.raw_bytes, row.key.clone());
+            let decoded = compute(stored.len(), move || {
+                let found = digest::sha256(&stored);
+                if found != sha256 {
+                    return Err(digest_mismatch(&blob_key, sha256, found));
+                }
+                Ok(segment::decode(&stored, raw_bytes))
+            })
+            .await?;
+            match decoded {
+                Ok(Ok(decoded)) => return Ok(Arc::new(decoded)),
+                Ok(Err(error @ crate::codec::CodecError::NewerFormat { .. })) => return Err(Error::from(error).into()),
+                Ok(Err(error)) => problem = error.to_string(),
+                Err(mismatch) => problem = mismatch,
+            }
+            metrics::counter!("turnkeep_damaged_blobs_total").increment(1);
+        }
+        Err(Error::DataLoss { session: key.session.clone(), first: row.first_seq, last: row.last_seq, problem }.into())
+    }
+
+    /// Gets a blob within the time that one may take.
+    pub(super) async fn blob(&self, key: &str) -> Result<bytes::Bytes, StoreError> {
+        clock::deadline(self.inner.options.blob_timeout, self.inner.blobs.get(key))
+            .await
+            .unwrap_or_else(|| Err(StoreError::new(ErrorKind::Unavailable, format!("get {key}: timed out"))))
+    }
+
+    /// Puts a blob within the time that one may take.
+    pub(super) async fn put_blob(
+        &self,
+        key: &str,
+        body: bytes::Bytes,
+        sha256: crate::model::Digest,
+    ) -> Result<(), StoreError> {
+        clock::deadline(self.inner.options.blob_timeout, self.inner.blobs.put_new(key, body, sha256))
+            .await
+            .unwrap_or_else(|| Err(StoreError::new(ErrorKind::Unavailable, format!("put {key}: timed out"))))
+    }
+}
+
+/// Decodes the entries of a journal row.
+pub(super) async fn decode_journal(key: &SessionKey, row: JournalRow) -> Result<Vec<Entry>, Error> {
+    let (first, last) = (row.first_seq, row.last_seq);
+    let raw_bytes = usize::try_from(row.raw_bytes).unwrap_or(usize::MAX);
+    let decoded = compute(raw_bytes, move || {
+        frame::decompress(&row.body, raw_bytes.min(SEGMENT_RAW_BYTES_MAX)).and_then(|text| line::read_all(&text))
+    })
+    .await?;
+    decoded.map_err(|error| Error::DataLoss {
+        session: key.session.clone(),
+        first,
+        last,
+        problem: format!("journal: {error}"),
+    })
+}
+
+/// Keeps the entries from `first` to `last`, each once: what was sealed while
+/// the rows were read is found in the journal and in a segment.
+pub(super) fn retain_new(entries: &mut Vec<Entry>, first: Seq, last: Seq) {
+    let mut next = first;
+    entries.retain(|entry| {
+        let is_new = entry.seq >= next && entry.seq <= last;
+        if is_new {
+            next = entry.seq.next();
+        }
+        is_new
+    });
+}
+
+/// Whether journal rows reach to `last`, so that nothing newer is missing.
+fn covers_end(rows: &[JournalRow], last: Seq) -> bool {
+    rows.last().is_some_and(|row| row.last_seq >= last)
+}
+
+fn missing(key: &SessionKey, first: Seq, last: Seq) -> Error {
+    Error::DataLoss {
+        session: key.session.clone(),
+        first,
+        last,
+        problem: "no row or blob holds them".to_owned(),
+    }
+}
+
+fn check_pieces(key: &SessionKey, pieces: &[Piece], first: Seq, last: Seq) -> Result<(), Error> {
+    let mut next = first;
+    for piece in pieces {
+        if piece.first_seq() > next {
+            return Err(missing(key, next, Seq(piece.first_seq().0 - 1)));
+        }
+        next = next.max(piece.last_seq().next());
+    }
+    if next <= last { Err(missing(key, next, last)) } else { Ok(()) }
+}
+
+fn check_gapless(key: &SessionKey, entries: &[Entry], first: Seq, last: Seq) -> Result<(), Error> {
+    let expected = (last.0 + 1).saturating_sub(first.0);
+    let in_order = entries.iter().zip(first.0..).all(|(entry, seq)| entry.seq.0 == seq);
+    if in_order && entries.len() as u64 == expected { Ok(()) } else { Err(missing(key, first, last)) }
+}

@@ -1,0 +1,437 @@
+//! Restoring a window.
+
+use super::log::Position;
+use super::{Engine, Error, compute, log};
+use crate::codec::window_id::{WindowId, receipt_prefix};
+use crate::model::{
+    BranchId, Entry, Item, ModelProfile, NextStep, Preamble, Repair, Seq, Session, UnansweredCall, Version, WireFormat,
+};
+use crate::store::meta::{SessionKey, Tip};
+use crate::tokens::TokenCounter;
+use crate::window::Assembler;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A window to be restored.
+#[derive(Clone, Debug)]
+pub struct RestoreRequest {
+    /// The session.
+    pub key: SessionKey,
+    /// The version; the newest if not given.
+    pub at_version: Option<Version>,
+    /// The window that the worker holds; empty if it holds none.
+    pub known_window: String,
+    /// Output tokens to leave room for.
+    pub reserve_tokens: Option<u64>,
+    /// Tokens that the worker adds to each call.
+    pub fixed_overhead_tokens: u64,
+    /// Whether the unanswered calls of the last step get results that say that
+    /// they were interrupted.
+    pub close_pending: bool,
+}
+
+/// How to make the window from the one that the worker holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is the same.
+    Unchanged,
+    /// Keep so many items and append those that follow.
+    Delta {
+        /// Items to keep.
+        base_items: usize,
+    },
+    /// All items follow.
+    Full(FullReason),
+}
+
+/// Why a whole window is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FullReason {
+    /// The request named no window.
+    NotConditional,
+    /// The named window is not one of this session's.
+    UnknownWindow,
+    /// Turns of it were rewound.
+    Rewound,
+    /// It was revised.
+    Revised,
+    /// Its parameters were others.
+    ParametersChanged,
+    /// No item of it stays as it is.
+    NothingInCommon,
+}
+
+impl FullReason {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::NotConditional => "not_conditional",
+            Self::UnknownWindow => "unknown_window",
+            Self::Rewound => "rewound",
+            Self::Revised => "revised",
+            Self::ParametersChanged => "parameters_changed",
+            Self::NothingInCommon => "nothing_in_common",
+        }
+    }
+}
+
+/// All of a restore but the items.
+#[derive(Clone, Debug)]
+pub struct WindowHeader {
+    /// The version.
+    pub version: Version,
+    /// Identifies this very window.
+    pub window_id: String,
+    /// How the items make the window.
+    pub change: Change,
+    /// Items of the whole window.
+    pub item_count: usize,
+    /// Leading items that stay as they are when the session grows.
+    pub stable_prefix_items: usize,
+    /// Wire format of the items.
+    pub format: WireFormat,
+    /// The limits that were used.
+    pub profile: ModelProfile,
+    /// The preamble, unless the worker has it.
+    pub preamble: Option<Preamble>,
+    /// Tokens of all entries of the log.
+    pub tokens_before: u64,
+    /// Tokens of the window's items.
+    pub tokens_after: u64,
+    /// Output tokens to leave room for.
+    pub reserve: u64,
+    /// Whether all fits; nothing if the context window is not known.
+    pub fits: Option<bool>,
+    /// What was changed so that the API accepts the window.
+    pub repairs: Vec<Repair>,
+    /// Calls of the last step without a result.
+    pub unanswered: Vec<UnansweredCall>,
+    /// What the API needs next.
+    pub next: NextStep,
+    /// Whether tokens were estimated.
+    pub tokens_estimated: bool,
+}
+
+/// A window, or what a worker lacks of it.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    /// All but the items.
+    pub header: WindowHeader,
+    /// The items that follow.
+    pub items: Vec<Item>,
+}
+
+/// A session's window, kept assembled.
+#[derive(Debug)]
+pub(super) struct LiveWindow {
+    state: Mutex<Assembled>,
+    bytes: AtomicUsize,
+}
+
+impl LiveWindow {
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Assembled> {
+        // What a panic may have left half-done is made anew.
+        self.state.lock().unwrap_or_else(|poisoned| {
+            self.state.clear_poison();
+            let mut state = PoisonError::into_inner(poisoned);
+            state.forget();
+            state
+        })
+    }
+}
+
+/// The log of a branch up to a version, assembled.
+#[derive(Debug)]
+struct Assembled {
+    branch: BranchId,
+    window_revision: u64,
+    /// Turns that have entries, and the newest turn of all: version and newest
+    /// seq.
+    versions: Vec<(Version, Seq)>,
+    assembler: Assembler,
+    bytes: usize,
+}
+
+/// What an entry takes beside its payload, roughly.
+const ENTRY_OVERHEAD_BYTES: usize = 256;
+
+impl Assembled {
+    fn new(session: &Session, branch: BranchId, window_revision: u64) -> Self {
+        let counter = TokenCounter::new(session.format, session.tokenizer());
+        Self {
+            branch,
+            window_revision,
+            versions: vec![(Version(0), Seq(0))],
+            assembler: Assembler::new(session.format, counter),
+            bytes: 0,
+        }
+    }
+
+    fn forget(&mut self) {
+        self.window_revision = u64::MAX;
+    }
+
+    /// The newest turn.
+    fn newest(&self) -> (Version, Seq) {
+        self.versions.last().copied().unwrap_or_default()
+    }
+
+    /// The newest seq of a version.
+    fn seq_of(&self, version: Version) -> Seq {
+        let end = self.versions.partition_point(|(other, _)| *other <= version);
+        self.versions.get(end.saturating_sub(1)).map_or(Seq(0), |(_, seq)| *seq)
+    }
+
+    /// Takes in the entries that follow, up to a version.
+    fn extend(&mut self, entries: Vec<Entry>, version: Version) {
+        for entry in entries {
+            let (newest, seq) = self.newest();
+            if entry.seq <= seq {
+                continue;
+            }
+            self.bytes += entry.payload.len() + ENTRY_OVERHEAD_BYTES;
+            if entry.version > newest {
+                self.versions.push((entry.version, entry.seq));
+            } else if let Some(last) = self.versions.last_mut() {
+                last.1 = entry.seq;
+            }
+            self.assembler.push(entry);
+        }
+        let (newest, seq) = self.newest();
+        if version > newest {
+            self.versions.push((version, seq));
+        }
+    }
+}
+
+impl Engine {
+    /// Restores a window.
+    pub async fn restore(&self, request: RestoreRequest) -> Result<Restored, Error> {
+        let key = &request.key;
+        let live = self.inner.caches.windows.get(key);
+        let known = live.as_ref().map(|live| live.lock().newest().0);
+        let tip = self.tip(key, Some(known.unwrap_or_default())).await?;
+        let version = request.at_version.unwrap_or(tip.head.version);
+        let restored = if version == tip.head.version {
+            let live = self.live_window(key, &tip, live).await?;
+            let at = self.newest(key, &tip).await?;
+            let preamble = match tip.head.preamble_revision {
+                0 => None,
+                revision => Some(self.preamble(key, revision, version).await?),
+            };
+            let state = live.lock();
+            self.serve(&request, &tip, &at, preamble.as_deref(), &state)
+        } else {
+            let at = self.position(key, &tip, version).await?;
+            let preamble = self.inner.meta.preamble(key, version).await?;
+            let state = self.assemble_log(key, &tip, &at).await?;
+            self.serve(&request, &tip, &at, preamble.as_ref(), &state)
+        };
+        let how = match restored.header.change {
+            Change::Unchanged => "unchanged",
+            Change::Delta { .. } => "delta",
+            Change::Full(reason) => reason.as_str(),
+        };
+        metrics::counter!("turnkeep_restores_total", "change" => how).increment(1);
+        let bytes: usize = restored.items.iter().map(|item| item.payload.len()).sum();
+        metrics::counter!("turnkeep_restored_payload_bytes_total").increment(bytes as u64);
+        Ok(restored)
+    }
+
+    /// The session's window in memory, brought up to the tip or made anew.
+    async fn live_window(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        live: Option<Arc<LiveWindow>>,
+    ) -> Result<Arc<LiveWindow>, Error> {
+        if let Some(live) = live {
+            let (is_current, (version, seq)) = {
+                let state = live.lock();
+                let is_current = state.branch == tip.head.branch && state.window_revision == tip.head.window_revision;
+                (is_current, state.newest())
+            };
+            if is_current && version >= tip.head.version {
+                metrics::counter!("turnkeep_window_cache_total", "outcome" => "hit").increment(1);
+                return Ok(live);
+            }
+            if is_current {
+                metrics::counter!("turnkeep_window_cache_total", "outcome" => "extended").increment(1);
+                let entries = self.entries_after(key, tip, seq).await?;
+                live.lock().extend(entries, tip.head.version);
+                self.keep(key, &live);
+                return Ok(live);
+            }
+        }
+        metrics::counter!("turnkeep_window_cache_total", "outcome" => "miss").increment(1);
+        let at = self.newest(key, tip).await?;
+        let state = self.assemble_log(key, tip, &at).await?;
+        let live = Arc::new(LiveWindow { bytes: AtomicUsize::new(state.bytes), state: Mutex::new(state) });
+        self.keep(key, &live);
+        Ok(live)
+    }
+
+    /// Weighs a window anew.
+    fn keep(&self, key: &SessionKey, live: &Arc<LiveWindow>) {
+        live.bytes.store(live.lock().bytes, Ordering::Relaxed);
+        self.inner.caches.windows.insert(key.clone(), live.clone());
+    }
+
+    /// Entries after `seq` up to the tip, which read some journal rows already.
+    async fn entries_after(&self, key: &SessionKey, tip: &Tip, seq: Seq) -> Result<Vec<Entry>, Error> {
+        let first = seq.next();
+        if tip.journal.first().is_some_and(|row| row.first_seq <= first) {
+            let mut entries = Vec::new();
+            for row in &tip.journal {
+                entries.extend(log::decode_journal(key, row.clone()).await?);
+            }
+            log::retain_new(&mut entries, first, tip.turn.last_seq);
+            if entries.last().is_some_and(|last| last.seq == tip.turn.last_seq) {
+                return Ok(entries);
+            }
+        }
+        if first > tip.turn.last_seq {
+            return Ok(vec![]);
+        }
+        let at = self.newest(key, tip).await?;
+        self.entries(key, &at, first, tip.turn.last_seq, vec![]).await
+    }
+
+    /// Reads and assembles a log from its start.
+    async fn assemble_log(&self, key: &SessionKey, tip: &Tip, at: &Position) -> Result<Assembled, Error> {
+        // The rows of the tip are of use if the version is on its branch.
+        let journal = if at.turn.branch == tip.head.branch { tip.journal.clone() } else { vec![] };
+        let last = at.turn.last_seq;
+        let entries = if last == Seq(0) { vec![] } else { self.entries(key, at, Seq(1), last, journal).await? };
+        let mut state = Assembled::new(&tip.session, at.turn.branch.clone(), tip.head.window_revision);
+        let version = at.turn.version;
+        let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
+        compute(bytes, move || {
+            state.extend(entries, version);
+            state
+        })
+        .await
+    }
+
+    /// The items of a window that was served before.
+    pub(super) async fn window_items(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        at: &Position,
+        close_pending: bool,
+    ) -> Result<Vec<Item>, Error> {
+        let state = self.assemble_log(key, tip, at).await?;
+        Ok(state.assembler.window(close_pending).items_from(0).collect())
+    }
+
+    /// Takes the entries of a turn that was just committed into the session's
+    /// window, if that is in memory and ends with the turn before.
+    pub(super) fn extend_window(&self, key: &SessionKey, tip: &Tip, previous: Version, entries: Vec<Entry>) {
+        let Some(live) = self.inner.caches.windows.get(key) else { return };
+        let mut state = live.lock();
+        let follows = state.branch == tip.head.branch
+            && state.window_revision == tip.head.window_revision
+            && state.newest().0 == previous;
+        if follows {
+            state.extend(entries, tip.head.version);
+            drop(state);
+            self.keep(key, &live);
+        }
+    }
+
+    fn serve(
+        &self,
+        request: &RestoreRequest,
+        tip: &Tip,
+        at: &Position,
+        preamble: Option<&Preamble>,
+        state: &Assembled,
+    ) -> Restored {
+        let SessionKey { tenant, session } = &request.key;
+        let window = state.assembler.window(request.close_pending);
+        let held = self.inner.window_ids.decode(tenant, session, &request.known_window);
+        let change = match check_held(request, tip, at, held.as_ref()) {
+            Err(reason) => Change::Full(reason),
+            Ok(held) => {
+                let common = window.common_prefix(state.seq_of(held.served), state.seq_of(held.known));
+                match common.items {
+                    _ if common.is_unchanged => Change::Unchanged,
+                    0 => Change::Full(FullReason::NothingInCommon),
+                    base_items => Change::Delta { base_items },
+                }
+            }
+        };
+        let items = match change {
+            Change::Unchanged => vec![],
+            Change::Delta { base_items } => window.items_from(base_items).collect(),
+            Change::Full(_) => window.items_from(0).collect(),
+        };
+        let id = WindowId {
+            branch: at.turn.branch.clone(),
+            served: at.turn.version,
+            known: at.turn.version,
+            window_revision: tip.head.window_revision,
+            close_pending: request.close_pending,
+            receipt: receipt_prefix(at.turn.turn_digest),
+        };
+        let profile = &tip.session.profile;
+        let room = profile.room(request.reserve_tokens, request.fixed_overhead_tokens);
+        let tokens = window.tokens();
+        let filled = tokens.saturating_add(preamble.map_or(0, |preamble| preamble.tokens));
+        let counter = TokenCounter::new(tip.session.format, tip.session.tokenizer());
+        Restored {
+            header: WindowHeader {
+                version: at.turn.version,
+                window_id: self.inner.window_ids.encode(tenant, session, &id),
+                change,
+                item_count: window.len(),
+                stable_prefix_items: window.stable_prefix_items(),
+                format: tip.session.format,
+                profile: profile.clone(),
+                // A worker that holds a window of this revision has its
+                // preamble, since a new preamble revises the window.
+                preamble: matches!(change, Change::Full(_)).then(|| preamble.cloned()).flatten(),
+                tokens_before: at.turn.log_tokens,
+                tokens_after: tokens,
+                reserve: room.map_or(request.reserve_tokens.unwrap_or(0), |room| room.reserve),
+                fits: room.map(|room| room.fits(filled)),
+                repairs: window.repairs(),
+                unanswered: window.unanswered().to_vec(),
+                next: window.next(),
+                tokens_estimated: !counter.is_exact(),
+            },
+            items,
+        }
+    }
+}
+
+/// Whether the window that the worker holds can be built upon.
+fn check_held<'a>(
+    request: &RestoreRequest,
+    tip: &Tip,
+    at: &Position,
+    held: Option<&'a WindowId>,
+) -> Result<&'a WindowId, FullReason> {
+    if request.known_window.is_empty() {
+        return Err(FullReason::NotConditional);
+    }
+    let held = held.ok_or(FullReason::UnknownWindow)?;
+    if !at.lineage.contains(&held.branch, held.known) || held.known > at.turn.version {
+        return Err(FullReason::Rewound);
+    }
+    if held.known == at.turn.version && held.receipt != receipt_prefix(at.turn.turn_digest) {
+        return Err(FullReason::UnknownWindow);
+    }
+    if held.window_revision != tip.head.window_revision {
+        return Err(FullReason::Revised);
+    }
+    // A window in which pending calls were closed does not grow from its end.
+    if held.close_pending != request.close_pending || (held.close_pending && held.known != held.served) {
+        return Err(FullReason::ParametersChanged);
+    }
+    Ok(held)
+}

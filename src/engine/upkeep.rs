@@ -1,0 +1,68 @@
+//! Background work: seals, roll-ups, deletions, sweeps, generations.
+
+use super::{Engine, Error};
+use crate::clock;
+use crate::store::meta::BranchKey;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Starts the background work. It ends when the engine drains.
+pub(super) fn start(engine: &Engine, due: mpsc::Receiver<BranchKey>) {
+    let options = &engine.inner.options;
+    let (seal, deletion) = (options.seal_interval, options.deletion_interval);
+    let (sweep, rotation) = (options.sweep_interval, options.generation_rotation);
+    spawn(engine, seal_as_told(engine.clone(), due));
+    spawn(engine, repeat(engine.clone(), "seal", seal, |engine| async move {
+        engine.seal_due().await?;
+        engine.roll_up_due().await.map(drop)
+    }));
+    spawn(engine, repeat(engine.clone(), "deletions", deletion, |engine| async move {
+        engine.bury().await.map(drop)
+    }));
+    spawn(engine, repeat(engine.clone(), "sweep", sweep, |engine| async move { engine.sweep().await.map(drop) }));
+    spawn(engine, repeat(engine.clone(), "generation", rotation, |engine| async move {
+        let inner = &engine.inner;
+        inner.generation.rotate(inner.meta.as_ref(), engine.now()).await
+    }));
+}
+
+fn spawn(engine: &Engine, work: impl Future<Output = ()> + Send + 'static) {
+    engine.inner.tasks.spawn(work);
+}
+
+/// Does some work again and again, a little irregularly, so that replicas which
+/// start together do not stay in step.
+async fn repeat<F, W>(engine: Engine, name: &'static str, interval: Duration, work: W)
+where
+    F: Future<Output = Result<(), Error>> + Send,
+    W: Fn(Engine) -> F + Send,
+{
+    loop {
+        let [jitter] = engine.inner.entropy.bytes();
+        let pause = interval.mul_f64(0.75 + f64::from(jitter) / 512.0);
+        tokio::select! {
+            () = engine.inner.stop.cancelled() => return,
+            () = clock::sleep(pause) => {}
+        }
+        if let Err(error) = work(engine.clone()).await {
+            metrics::counter!("turnkeep_upkeep_failures_total", "work" => name).increment(1);
+            tracing::warn!(work = name, error = %error, "background work failed and will be tried again");
+        }
+    }
+}
+
+/// Seals branches as persists find them due.
+async fn seal_as_told(engine: Engine, mut due: mpsc::Receiver<BranchKey>) {
+    loop {
+        let branch = tokio::select! {
+            () = engine.inner.stop.cancelled() => return,
+            branch = due.recv() => branch,
+        };
+        let Some(branch) = branch else { return };
+        if let Err(error) = engine.seal_branch(&branch).await {
+            tracing::warn!(branch = %branch.branch, error = %error, "seal failed and will be tried again");
+            // The object store may be down: the periodic scan goes on from here.
+            clock::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}

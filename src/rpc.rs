@@ -1,0 +1,23 @@
+//! The wire: the only place that knows generated types and `Status`.
+
+pub mod pb;
+
+#[cfg(feature = "server")]
+mod convert;
+#[cfg(feature = "server")]
+mod observe;
+#[cfg(feature = "server")]
+mod pages;
+#[cfg(feature = "server")]
+mod session_service;
+#[cfg(feature = "server")]
+mod status;
+#[cfg(feature = "server")]
+mod transcript_service;
+
+#[cfg(feature = "server")]
+pub use session_service::Sessions;
+#[cfg(feature = "server")]
+pub use status::{ERROR_DOMAIN, to_status};
+#[cfg(feature = "server")]
+pub use transcript_service::Transcripts;

@@ -1,0 +1,404 @@
+//! Values between the wire and the engine.
+
+use super::pb;
+use crate::clock::Micros;
+use crate::engine::{
+    Change, Error, FullReason, NewEntry, PersistReply, ReadHeader, SessionChange, SessionConfig, SessionView,
+    WindowHeader,
+};
+use crate::limits::{MODEL_NAME_BYTES_MAX, TOKENS_MAX};
+use crate::model::{
+    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, ModelProfile, NextStep, Origin, Preamble, Repair,
+    RepairKind, RequestId, SessionId, TenantId, Tokenizer, Turn, TurnKind, UnansweredCall, Usage, WireFormat,
+};
+use crate::store::meta::SessionKey;
+use bytes::Bytes;
+use prost_types::Timestamp;
+
+// --- From the wire -----------------------------------------------------------
+
+pub(super) fn session_key(tenant: &TenantId, field: &str, name: &str) -> Result<SessionKey, Error> {
+    let session =
+        SessionId::from_resource_name(name).map_err(|problem| Error::invalid(field, problem.to_string()))?;
+    Ok(SessionKey { tenant: tenant.clone(), session })
+}
+
+pub(super) fn session_id(field: &str, id: &str) -> Result<SessionId, Error> {
+    SessionId::parse(id).map_err(|problem| Error::invalid(field, problem.to_string()))
+}
+
+pub(super) fn request_id(id: &str) -> Result<RequestId, Error> {
+    RequestId::parse(id).map_err(|problem| Error::invalid("request_id", problem.to_string()))
+}
+
+/// A time, to the microsecond.
+pub(super) fn time(field: &str, time: Option<Timestamp>) -> Result<Option<Micros>, Error> {
+    // The range of google.protobuf.Timestamp: years 1 to 9999.
+    const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+    const NANOS: std::ops::Range<i32> = 0..1_000_000_000;
+    match time {
+        None => Ok(None),
+        Some(Timestamp { seconds, nanos }) if SECONDS.contains(&seconds) && NANOS.contains(&nanos) => {
+            Ok(Some(Micros(seconds * 1_000_000 + i64::from(nanos) / 1000)))
+        }
+        Some(_) => Err(Error::invalid(field, "is not within the years 1 to 9999")),
+    }
+}
+
+pub(super) fn new_entries(field: &str, entries: Vec<pb::NewEntry>) -> Result<Vec<NewEntry>, Error> {
+    let convert = |(i, entry): (usize, pb::NewEntry)| {
+        let at = time(&format!("{field}[{i}].time"), entry.time)?;
+        Ok(NewEntry { payload: entry.payload, kind: EntryKind::from_number(entry.kind), at })
+    };
+    entries.into_iter().enumerate().map(convert).collect()
+}
+
+pub(super) fn usage(usage: pb::Usage) -> Result<Usage, Error> {
+    let pb::Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id } = usage;
+    if model.len() > MODEL_NAME_BYTES_MAX {
+        let problem = format!("has {} bytes; at most {MODEL_NAME_BYTES_MAX} are allowed", model.len());
+        return Err(Error::invalid("usage.model", problem));
+    }
+    for (field, tokens) in [
+        ("usage.input_tokens", input_tokens),
+        ("usage.output_tokens", output_tokens),
+        ("usage.cache_read_tokens", cache_read_tokens),
+        ("usage.cache_write_tokens", cache_write_tokens),
+    ] {
+        if tokens > TOKENS_MAX {
+            return Err(Error::invalid(field, format!("is {tokens}; at most {TOKENS_MAX} are allowed")));
+        }
+    }
+    Ok(Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id })
+}
+
+/// Configuration of a new session; `field` is where it stands in the request.
+pub(super) fn session_config(field: &str, session: pb::Session) -> Result<SessionConfig, Error> {
+    let format = wire_format(session.format())
+        .ok_or_else(|| Error::invalid(format!("{field}.format"), "is required and must be a known format"))?;
+    Ok(SessionConfig {
+        format,
+        path: optional_path(&format!("{field}.path"), session.path)?.unwrap_or_default(),
+        profile: model_profile(session.profile.unwrap_or_default())?,
+        labels: session.labels.into_iter().collect(),
+        strip_rules: session.strip_rules,
+        preamble: session.preamble.unwrap_or_default().payload,
+    })
+}
+
+/// A change of the fields that a mask names.
+pub(super) fn session_change(session: pb::Session, mask: &[String]) -> Result<SessionChange, Error> {
+    if mask.is_empty() {
+        return Err(Error::invalid("update_mask", "names no field"));
+    }
+    let mut change = SessionChange {
+        etag: (!session.etag.is_empty()).then(|| session.etag.clone()),
+        ..SessionChange::default()
+    };
+    for path in mask {
+        match path.as_str() {
+            "path" => change.path = Some(optional_path("session.path", session.path)?.unwrap_or_default()),
+            "profile" => change.profile = Some(model_profile(session.profile.clone().unwrap_or_default())?),
+            "labels" => change.labels = Some(session.labels.clone().into_iter().collect()),
+            "strip_rules" => change.strip_rules = Some(session.strip_rules.clone()),
+            "preamble" => {
+                let payload = session.preamble.clone().unwrap_or_default().payload;
+                if payload.is_empty() {
+                    return Err(Error::invalid("session.preamble.payload", "is required"));
+                }
+                change.preamble = Some(payload);
+            }
+            other => {
+                let problem = format!("names {other:?}, which is not a field that can be changed");
+                return Err(Error::invalid("update_mask", problem));
+            }
+        }
+    }
+    Ok(change)
+}
+
+fn wire_format(format: pb::WireFormat) -> Option<WireFormat> {
+    match format {
+        pb::WireFormat::Unspecified => None,
+        pb::WireFormat::OpenaiChat => Some(WireFormat::OpenaiChat),
+        pb::WireFormat::OpenaiResponses => Some(WireFormat::OpenaiResponses),
+        pb::WireFormat::AnthropicMessages => Some(WireFormat::AnthropicMessages),
+        pb::WireFormat::GeminiContents => Some(WireFormat::GeminiContents),
+        pb::WireFormat::BedrockConverse => Some(WireFormat::BedrockConverse),
+        pb::WireFormat::Opaque => Some(WireFormat::Opaque),
+    }
+}
+
+pub(super) fn optional_path(field: &str, path: i32) -> Result<Option<CompressionPath>, Error> {
+    match pb::CompressionPath::try_from(path) {
+        Ok(pb::CompressionPath::Unspecified) => Ok(None),
+        Ok(pb::CompressionPath::Interactive) => Ok(Some(CompressionPath::Interactive)),
+        Ok(pb::CompressionPath::Batch) => Ok(Some(CompressionPath::Batch)),
+        Ok(pb::CompressionPath::Automated) => Ok(Some(CompressionPath::Automated)),
+        Err(_) => Err(Error::invalid(field, format!("is {path}, which is not a known path"))),
+    }
+}
+
+fn model_profile(profile: pb::ModelProfile) -> Result<ModelProfile, Error> {
+    let tokenizer = match pb::Tokenizer::try_from(profile.tokenizer) {
+        Ok(pb::Tokenizer::Unspecified) => None,
+        Ok(pb::Tokenizer::O200k) => Some(Tokenizer::O200k),
+        Ok(pb::Tokenizer::Cl100k) => Some(Tokenizer::Cl100k),
+        Ok(pb::Tokenizer::Estimate) => Some(Tokenizer::Estimate),
+        Err(_) => {
+            let problem = format!("is {}, which is not a known tokenizer", profile.tokenizer);
+            return Err(Error::invalid("profile.tokenizer", problem));
+        }
+    };
+    Ok(ModelProfile {
+        model: profile.model,
+        context_window_tokens: profile.context_window_tokens,
+        max_output_tokens: profile.max_output_tokens,
+        tokenizer,
+    })
+}
+
+// --- To the wire -------------------------------------------------------------
+
+fn timestamp(at: Micros) -> Timestamp {
+    let nanos = i32::try_from(at.0.rem_euclid(1_000_000) * 1000).unwrap_or(0);
+    Timestamp { seconds: at.0.div_euclid(1_000_000), nanos }
+}
+
+fn wire_format_to(format: WireFormat) -> pb::WireFormat {
+    match format {
+        WireFormat::OpenaiChat => pb::WireFormat::OpenaiChat,
+        WireFormat::OpenaiResponses => pb::WireFormat::OpenaiResponses,
+        WireFormat::AnthropicMessages => pb::WireFormat::AnthropicMessages,
+        WireFormat::GeminiContents => pb::WireFormat::GeminiContents,
+        WireFormat::BedrockConverse => pb::WireFormat::BedrockConverse,
+        WireFormat::Opaque => pb::WireFormat::Opaque,
+    }
+}
+
+fn profile_to(profile: ModelProfile) -> pb::ModelProfile {
+    let tokenizer = match profile.tokenizer {
+        None => pb::Tokenizer::Unspecified,
+        Some(Tokenizer::O200k) => pb::Tokenizer::O200k,
+        Some(Tokenizer::Cl100k) => pb::Tokenizer::Cl100k,
+        Some(Tokenizer::Estimate) => pb::Tokenizer::Estimate,
+    };
+    pb::ModelProfile {
+        model: profile.model,
+        context_window_tokens: profile.context_window_tokens,
+        max_output_tokens: profile.max_output_tokens,
+        tokenizer: tokenizer.into(),
+    }
+}
+
+fn preamble_to(preamble: Preamble) -> pb::Preamble {
+    pb::Preamble { payload: preamble.payload, revision: preamble.revision, tokens: preamble.tokens }
+}
+
+pub(super) fn session(view: SessionView) -> pb::Session {
+    let etag = view.etag();
+    let SessionView { session, head, head_seq, log_tokens, preamble, stored_bytes } = view;
+    let path = match session.path {
+        CompressionPath::Interactive => pb::CompressionPath::Interactive,
+        CompressionPath::Batch => pb::CompressionPath::Batch,
+        CompressionPath::Automated => pb::CompressionPath::Automated,
+    };
+    pb::Session {
+        name: session.id.resource_name(),
+        format: wire_format_to(session.format).into(),
+        path: path.into(),
+        profile: Some(profile_to(session.profile)),
+        labels: session.labels.into_iter().collect(),
+        strip_rules: session.strip_rules,
+        preamble: preamble.map(preamble_to),
+        etag,
+        version: head.version.0,
+        head_seq: head_seq.0,
+        window_revision: head.window_revision,
+        log_tokens,
+        create_time: Some(timestamp(session.created_at)),
+        update_time: Some(timestamp(head.updated_at)),
+        forked_from: session
+            .forked_from
+            .map(|origin| pb::ForkOrigin { session: origin.session.resource_name(), version: origin.version.0 }),
+        stored_bytes,
+    }
+}
+
+pub(super) fn turn(turn: Turn) -> pb::Turn {
+    let kind = match turn.kind {
+        TurnKind::Genesis => pb::TurnKind::Unspecified,
+        TurnKind::Persist => pb::TurnKind::Persist,
+        TurnKind::Rewind => pb::TurnKind::Rewind,
+        TurnKind::Fork => pb::TurnKind::Fork,
+    };
+    pb::Turn {
+        version: turn.version.0,
+        kind: kind.into(),
+        first_seq: turn.first_seq.0,
+        last_seq: turn.last_seq.0,
+        request_id: turn.request_id.to_string(),
+        receipt: Bytes::copy_from_slice(&turn.turn_digest.0),
+        tokens: turn.tokens,
+        payload_bytes: turn.payload_bytes,
+        create_time: Some(timestamp(turn.created_at)),
+        usage: turn.usage.map(usage_to),
+        score: turn.score,
+        step_kind: turn.step_kind,
+        base_version: turn.base_version.0,
+    }
+}
+
+fn usage_to(usage: Usage) -> pb::Usage {
+    let Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id } = usage;
+    pb::Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id }
+}
+
+pub(super) fn deletion(deletion: Deletion) -> pb::DeletionReceipt {
+    let state = match deletion.state {
+        DeletionState::Pending => pb::DeletionState::Pending,
+        DeletionState::Erased => pb::DeletionState::Erased,
+        DeletionState::RetainedByForks => pb::DeletionState::RetainedByForks,
+    };
+    pb::DeletionReceipt {
+        session: deletion.session.resource_name(),
+        state: state.into(),
+        retained_by: deletion.retained_by.iter().map(SessionId::resource_name).collect(),
+        objects_pending: deletion.objects_pending,
+        delete_time: Some(timestamp(deletion.deleted_at)),
+        erase_time: deletion.erased_at.map(timestamp),
+    }
+}
+
+pub(super) fn entry(entry: &Entry) -> pb::Entry {
+    pb::Entry {
+        seq: entry.seq.0,
+        version: entry.version.0,
+        time: Some(timestamp(entry.at)),
+        kind: entry.kind.number(),
+        tokens: entry.tokens,
+        payload: entry.payload.clone(),
+    }
+}
+
+pub(super) fn persist_reply(reply: PersistReply) -> pb::PersistTranscriptResponse {
+    use crate::engine::Compaction;
+    let compaction = match reply.compaction {
+        None => pb::CompactionAdvice::Unspecified,
+        Some(Compaction::None) => pb::CompactionAdvice::None,
+        Some(Compaction::Advised) => pb::CompactionAdvice::Advised,
+        Some(Compaction::Required) => pb::CompactionAdvice::Required,
+    };
+    let stripped = reply.stripped.into_iter().map(|stripped| pb::StrippedEntries {
+        rule: stripped.rule,
+        count: stripped.count,
+        payload_bytes: stripped.payload_bytes,
+    });
+    pb::PersistTranscriptResponse {
+        version: reply.version.0,
+        receipt: Bytes::copy_from_slice(&reply.receipt.0),
+        first_seq: reply.first_seq.0,
+        last_seq: reply.last_seq.0,
+        stripped: stripped.collect(),
+        changed_entries: vec![],
+        turn_tokens: reply.turn_tokens,
+        log_tokens: reply.log_tokens,
+        window_fill: reply.window_fill,
+        compaction: compaction.into(),
+        window_id: reply.window_id,
+        rewound_to_version: reply.rewound_to.map(|version| version.0),
+    }
+}
+
+pub(super) fn read_header(header: &ReadHeader) -> pb::ReadHeader {
+    pb::ReadHeader {
+        version: header.version.0,
+        format: wire_format_to(header.format).into(),
+        head_seq: header.head_seq.0,
+        receipt: Bytes::copy_from_slice(&header.receipt.0),
+        version_time: Some(timestamp(header.at)),
+    }
+}
+
+pub(super) fn item(item: &Item) -> pb::WindowItem {
+    let origin = match item.origin {
+        Origin::Log => pb::ItemOrigin::Log,
+        Origin::Repair => pb::ItemOrigin::Repair,
+    };
+    pb::WindowItem {
+        payload: item.payload.clone(),
+        origin: origin.into(),
+        seqs: item.seqs.iter().map(|seq| seq.0).collect(),
+        tokens: item.tokens,
+    }
+}
+
+pub(super) fn window_header(header: WindowHeader) -> pb::WindowHeader {
+    use pb::window_change::{Change as Wire, Delta, Full, Unchanged};
+    let change = match header.change {
+        Change::Unchanged => Wire::Unchanged(Unchanged {}),
+        Change::Delta { base_items } => Wire::Delta(Delta { base_items: base_items as u64 }),
+        Change::Full(reason) => Wire::Full(Full { reason: full_reason(reason).into() }),
+    };
+    let next = match header.next {
+        NextStep::Unknown => pb::NextStep::Unspecified,
+        NextStep::UserInput => pb::NextStep::UserInput,
+        NextStep::ToolResults => pb::NextStep::ToolResults,
+        NextStep::Model => pb::NextStep::Model,
+    };
+    pb::WindowHeader {
+        version: header.version.0,
+        window_id: header.window_id,
+        change: Some(pb::WindowChange { change: Some(change) }),
+        item_count: header.item_count as u64,
+        stable_prefix_items: header.stable_prefix_items as u64,
+        format: wire_format_to(header.format).into(),
+        profile: Some(profile_to(header.profile)),
+        preamble: header.preamble.map(preamble_to),
+        tokens_before: header.tokens_before,
+        tokens_after: header.tokens_after,
+        reserve_tokens: header.reserve,
+        fits: header.fits,
+        repairs: header.repairs.into_iter().map(repair).collect(),
+        unanswered_calls: header.unanswered.into_iter().map(unanswered_call).collect(),
+        next: next.into(),
+        tokens_estimated: header.tokens_estimated,
+    }
+}
+
+fn full_reason(reason: FullReason) -> pb::FullReason {
+    match reason {
+        FullReason::NotConditional => pb::FullReason::NotConditional,
+        FullReason::UnknownWindow => pb::FullReason::UnknownWindow,
+        FullReason::Rewound => pb::FullReason::Rewound,
+        FullReason::Revised => pb::FullReason::Revised,
+        FullReason::ParametersChanged => pb::FullReason::ParametersChanged,
+        FullReason::NothingInCommon => pb::FullReason::NothingInCommon,
+    }
+}
+
+fn repair(repair: Repair) -> pb::Repair {
+    let kind = match repair.kind {
+        RepairKind::ResultAdded => pb::RepairKind::ResultAdded,
+        RepairKind::OrphanResultOmitted => pb::RepairKind::OrphanResultOmitted,
+        RepairKind::DuplicateResultOmitted => pb::RepairKind::DuplicateResultOmitted,
+        RepairKind::ResultMoved => pb::RepairKind::ResultMoved,
+        RepairKind::Merged => pb::RepairKind::Merged,
+        RepairKind::EmptyBlockOmitted => pb::RepairKind::EmptyBlockOmitted,
+        RepairKind::IdRenamed => pb::RepairKind::IdRenamed,
+        RepairKind::DuplicateItemOmitted => pb::RepairKind::DuplicateItemOmitted,
+        RepairKind::ReasoningOmitted => pb::RepairKind::ReasoningOmitted,
+        RepairKind::OpeningAdded => pb::RepairKind::OpeningAdded,
+        RepairKind::EntryOmitted => pb::RepairKind::EntryOmitted,
+    };
+    pb::Repair {
+        kind: kind.into(),
+        seqs: repair.seqs.iter().map(|seq| seq.0).collect(),
+        id: repair.id,
+        detail: repair.detail,
+    }
+}
+
+fn unanswered_call(call: UnansweredCall) -> pb::UnansweredCall {
+    pb::UnansweredCall { call_id: call.call_id, name: call.name, seq: call.seq.0 }
+}

@@ -1,0 +1,147 @@
+//! Engine errors as gRPC statuses with google.rpc details.
+
+use crate::engine::{Error, Reason};
+use std::collections::HashMap;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+/// Domain of the reasons in `google.rpc.ErrorInfo`.
+pub const ERROR_DOMAIN: &str = "turnkeep.dev";
+
+/// The status of an error. Text that is not meant for clients goes to the log,
+/// under an id that the client gets.
+pub fn to_status(error: &Error) -> Status {
+    let reason = error.reason();
+    let mut details = ErrorDetails::new();
+    let mut metadata: HashMap<String, String> = HashMap::new();
+    let mut tell = |name: &str, value: String| drop(metadata.insert(name.to_owned(), value));
+    let mut message = error.to_string();
+    match error {
+        Error::InvalidField { field, problem } => {
+            tell("field", field.clone());
+            details.add_bad_request_violation(field, problem);
+        }
+        Error::SessionNotFound { session } | Error::SessionExists { session, .. } => {
+            let name = session.resource_name();
+            details.set_resource_info("turnkeep.v1.Session", &name, "", "");
+            tell("session", name);
+        }
+        Error::VersionNotFound { session, current, .. } => {
+            tell("session", session.resource_name());
+            tell("current_version", current.to_string());
+        }
+        Error::VersionMismatch { session, expected, current } => {
+            tell("session", session.resource_name());
+            tell("expected_version", expected.to_string());
+            tell("current_version", current.to_string());
+        }
+        Error::EtagMismatch { session, current, .. } => {
+            tell("session", session.resource_name());
+            tell("current_etag", current.clone());
+        }
+        Error::RequestIdReused { version } => {
+            tell("version", version.to_string());
+            details.add_bad_request_violation("request_id", "was used for another request");
+        }
+        Error::SnapshotContradictsLog { index, problem, current } => {
+            tell("index", index.to_string());
+            tell("current_version", current.to_string());
+            let subject = format!("snapshot.entries[{index}]");
+            details.add_precondition_failure_violation("SNAPSHOT_CONTINUES_LOG", subject, *problem);
+        }
+        Error::JournalFull { session, bytes, limit } => {
+            tell("session", session.resource_name());
+            tell("limit_bytes", limit.to_string());
+            details.add_quota_failure_violation(session.resource_name(), format!("{bytes} bytes in the journal"));
+        }
+        Error::Contention { session, .. } => tell("session", session.resource_name()),
+        Error::LineageTooDeep { limit } => {
+            tell("limit", limit.to_string());
+            details.add_precondition_failure_violation("LINEAGE_DEPTH", "session", "delete or start afresh");
+        }
+        Error::DataLoss { session, first, last, problem } => {
+            tell("session", session.resource_name());
+            tell("first_seq", first.to_string());
+            tell("last_seq", last.to_string());
+            tracing::error!(%session, %first, %last, problem, "stored entries cannot be read");
+            message = format!("entries {first} to {last} of session {session} cannot be read");
+        }
+        Error::Internal { context, source } => {
+            let id = uuid_of_error(error);
+            tracing::error!(error_id = id, context, source = source.as_ref().map(ToString::to_string), "internal error");
+            message = format!("internal error {id}");
+            tell("error_id", id);
+        }
+        Error::Unavailable { source, .. } => {
+            let source = source.as_ref().map(chain);
+            tracing::warn!(reason = reason.as_str(), source, "a request failed");
+        }
+        Error::StorageFull { source } | Error::OutcomeUnknown { source } => {
+            tracing::warn!(reason = reason.as_str(), source = chain(source), "a request failed");
+        }
+        Error::NewerFormat { .. } | Error::Draining => {}
+    }
+    details.set_error_info(reason.as_str(), ERROR_DOMAIN, metadata);
+    if let Some(delay) = error.retry_after() {
+        details.set_retry_info(Some(delay));
+    }
+    Status::with_error_details(code(reason), message, details)
+}
+
+/// An error with all that caused it, for the log.
+fn chain(error: &impl std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// Joins what a client was told with what the log says.
+fn uuid_of_error(error: &Error) -> String {
+    use std::hash::{BuildHasher as _, RandomState};
+    format!("{:016x}", RandomState::new().hash_one(error.to_string()))
+}
+
+/// The code of a reason; docs/errors.md has the same table.
+pub(super) fn code(reason: Reason) -> Code {
+    match reason {
+        Reason::InvalidField | Reason::RequestIdReused => Code::InvalidArgument,
+        Reason::SessionNotFound | Reason::VersionNotFound => Code::NotFound,
+        Reason::SessionExists => Code::AlreadyExists,
+        Reason::VersionMismatch | Reason::EtagMismatch | Reason::Contention => Code::Aborted,
+        Reason::SnapshotContradictsLog | Reason::LineageTooDeep | Reason::NewerFormat => Code::FailedPrecondition,
+        Reason::JournalFull
+        | Reason::MetadataUnavailable
+        | Reason::ObjectsUnavailable
+        | Reason::OutcomeUnknown
+        | Reason::Draining => Code::Unavailable,
+        Reason::StorageFull => Code::ResourceExhausted,
+        Reason::DataLoss => Code::DataLoss,
+        Reason::Internal => Code::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// docs/errors.md is the operators' and clients' table: it must name every
+    /// reason, with its code, and none that does not exist.
+    #[test]
+    fn every_reason_is_documented_with_its_code() {
+        let page = include_str!("../../docs/errors.md");
+        let rows: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("| `")).collect();
+        for reason in Reason::ALL {
+            let code = format!("{:?}", code(reason));
+            let row = rows.iter().find(|row| row.starts_with(&format!("{}`", reason.as_str())));
+            let row = row.unwrap_or_else(|| panic!("{} has no row", reason.as_str()));
+            let wire = row.split('|').nth(1).unwrap().trim().replace('_', "").to_lowercase();
+            assert_eq!(wire, code.to_lowercase(), "{}", reason.as_str());
+        }
+        assert_eq!(rows.len(), Reason::ALL.len());
+    }
+}

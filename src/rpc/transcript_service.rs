@@ -1,0 +1,180 @@
+//! `TranscriptService`.
+
+use super::observe::observe;
+use super::{convert, pb};
+use crate::engine::{Engine, Error, Input, LogRange, PersistRequest, RestoreRequest};
+use crate::limits::{STEP_KIND_BYTES_MAX, STREAM_CHUNK_BYTES, TOKENS_MAX};
+use crate::model::{Entry, Seq, TenantId, Version};
+use futures::stream::{self, Stream, StreamExt as _};
+use std::pin::Pin;
+use tonic::{Request, Response, Status};
+
+/// `TranscriptService` over an engine.
+#[derive(Debug, Clone)]
+pub struct Transcripts {
+    engine: Engine,
+    tenant: TenantId,
+}
+
+type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Transcripts {
+    /// The service, for one tenant.
+    pub fn new(engine: Engine, tenant: TenantId) -> Self {
+        Self { engine, tenant }
+    }
+
+    async fn persist(&self, request: pb::PersistTranscriptRequest) -> Result<pb::PersistTranscriptResponse, Error> {
+        use pb::persist_transcript_request::{Append, Input as Wire, Snapshot};
+        let input = match request.input {
+            None => Input::Append(vec![]),
+            Some(Wire::Append(Append { entries })) => Input::Append(convert::new_entries("append.entries", entries)?),
+            Some(Wire::Snapshot(Snapshot { entries, window_id, allow_rewind })) => {
+                Input::Snapshot { entries: convert::new_entries("snapshot.entries", entries)?, window_id, allow_rewind }
+            }
+        };
+        if request.step_kind.len() > STEP_KIND_BYTES_MAX {
+            let problem = format!("has {} bytes; at most {STEP_KIND_BYTES_MAX} are allowed", request.step_kind.len());
+            return Err(Error::invalid("step_kind", problem));
+        }
+        if request.score.is_some_and(|score| !score.is_finite()) {
+            return Err(Error::invalid("score", "must be a finite number"));
+        }
+        let create = request.create_if_missing.map(|config| convert::session_config("create_if_missing", config));
+        let persist = PersistRequest {
+            key: convert::session_key(&self.tenant, "session", &request.session)?,
+            request_id: convert::request_id(&request.request_id)?,
+            expected_version: request.expected_version.map(Version),
+            input,
+            usage: request.usage.map(convert::usage).transpose()?,
+            score: request.score,
+            step_kind: request.step_kind,
+            create_if_missing: create.transpose()?,
+            window_id: request.window_id,
+        };
+        Ok(convert::persist_reply(self.engine.persist(persist).await?))
+    }
+
+    async fn restore(
+        &self,
+        request: pb::RestoreTranscriptRequest,
+    ) -> Result<Messages<pb::RestoreTranscriptResponse>, Error> {
+        use pb::restore_transcript_response::Part;
+        for (field, tokens) in [
+            ("reserve_tokens", request.reserve_tokens.unwrap_or(0)),
+            ("fixed_overhead_tokens", request.fixed_overhead_tokens),
+        ] {
+            if tokens > TOKENS_MAX {
+                return Err(Error::invalid(field, format!("is {tokens}; at most {TOKENS_MAX} are allowed")));
+            }
+        }
+        let restored = self
+            .engine
+            .restore(RestoreRequest {
+                key: convert::session_key(&self.tenant, "session", &request.session)?,
+                at_version: request.at_version.map(Version),
+                known_window: request.known_window,
+                reserve_tokens: request.reserve_tokens,
+                fixed_overhead_tokens: request.fixed_overhead_tokens,
+                close_pending: request.close_pending,
+            })
+            .await?;
+        let header = Part::Header(convert::window_header(restored.header));
+        let items = chunks(restored.items, |item| item.payload.len())
+            .map(|items| Part::Items(pb::WindowItems { items: items.iter().map(convert::item).collect() }));
+        let parts = std::iter::once(header).chain(items);
+        let messages = parts.map(|part| Ok(pb::RestoreTranscriptResponse { part: Some(part) }));
+        Ok(stream::iter(messages).boxed())
+    }
+
+    async fn read(&self, request: pb::ReadTranscriptRequest) -> Result<Messages<pb::ReadTranscriptResponse>, Error> {
+        use pb::read_transcript_response::Part;
+        let key = convert::session_key(&self.tenant, "session", &request.session)?;
+        let range = LogRange {
+            first: request.first_seq.map(Seq),
+            last: request.last_seq.map(Seq),
+            at_version: request.at_version.map(Version),
+        };
+        let (header, entries) = self.engine.read(key, range).await?;
+        let header = stream::iter([Ok(Part::Header(convert::read_header(&header)))]);
+        let entries = entries.flat_map(|piece| {
+            let messages: Vec<_> = match piece {
+                Ok(entries) => chunks(entries, |entry: &Entry| entry.payload.len())
+                    .map(|entries| Part::Entries(pb::Entries { entries: entries.iter().map(convert::entry).collect() }))
+                    .map(Ok)
+                    .collect(),
+                Err(error) => vec![Err(super::to_status(&error))],
+            };
+            stream::iter(messages)
+        });
+        let messages =
+            header.chain(entries).map(|part| part.map(|part| pb::ReadTranscriptResponse { part: Some(part) }));
+        Ok(messages.boxed())
+    }
+}
+
+/// Groups values into messages: each as many as stay within the size of one, or
+/// a single larger one.
+fn chunks<T: Send>(values: Vec<T>, size: impl Fn(&T) -> usize + Send) -> impl Iterator<Item = Vec<T>> + Send {
+    let mut values = values.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let first = values.next()?;
+        let mut bytes = size(&first);
+        let mut chunk = vec![first];
+        while let Some(next) = values.next_if(|next| bytes + size(next) <= STREAM_CHUNK_BYTES) {
+            bytes += size(&next);
+            chunk.push(next);
+        }
+        Some(chunk)
+    })
+}
+
+#[tonic::async_trait]
+impl pb::transcript_service_server::TranscriptService for Transcripts {
+    async fn persist_transcript(
+        &self,
+        request: Request<pb::PersistTranscriptRequest>,
+    ) -> Result<Response<pb::PersistTranscriptResponse>, Status> {
+        observe("PersistTranscript", self.persist(request.into_inner())).await
+    }
+
+    type RestoreTranscriptStream = Messages<pb::RestoreTranscriptResponse>;
+
+    async fn restore_transcript(
+        &self,
+        request: Request<pb::RestoreTranscriptRequest>,
+    ) -> Result<Response<Self::RestoreTranscriptStream>, Status> {
+        observe("RestoreTranscript", self.restore(request.into_inner())).await
+    }
+
+    type ReadTranscriptStream = Messages<pb::ReadTranscriptResponse>;
+
+    async fn read_transcript(
+        &self,
+        request: Request<pb::ReadTranscriptRequest>,
+    ) -> Result<Response<Self::ReadTranscriptStream>, Status> {
+        observe("ReadTranscript", self.read(request.into_inner())).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_hold_what_fits_and_lose_nothing() {
+        let sizes = [1, STREAM_CHUNK_BYTES - 1, 1, 3 * STREAM_CHUNK_BYTES, 0, STREAM_CHUNK_BYTES, 5];
+        let grouped: Vec<_> = chunks(sizes.to_vec(), |size| *size).collect();
+        assert_eq!(grouped.concat(), sizes);
+        assert_eq!(
+            grouped,
+            [
+                vec![1, STREAM_CHUNK_BYTES - 1],
+                vec![1],
+                vec![3 * STREAM_CHUNK_BYTES],
+                vec![0, STREAM_CHUNK_BYTES],
+                vec![5]
+            ]
+        );
+    }
+}

@@ -1,0 +1,256 @@
+//! The composition root: settings become components, which serve until they
+//! are told to stop. The only file that names every backend.
+
+use crate::clock::{self, Clock, SystemClock};
+use crate::engine::Engine;
+use crate::entropy::Entropy;
+use crate::limits::REQUEST_BYTES_MAX;
+use crate::model::{TenantId, Tokenizer, WireFormat};
+use crate::rpc::pb::session_service_server::SessionServiceServer;
+use crate::rpc::pb::transcript_service_server::TranscriptServiceServer;
+use crate::rpc::{Sessions, Transcripts, pb};
+use crate::settings::{Blobs, BlobsKind, Metadata, Settings};
+use crate::store::local::LocalBlobs;
+use crate::store::metered::MeteredBlobs;
+#[cfg(feature = "s3")]
+use crate::store::s3::{S3Blobs, S3Options};
+use crate::store::sql::{PostgresOptions, SqlMetaStore};
+use crate::store::{BlobStore, MetaStore};
+use crate::tokens::TokenCounter;
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use metrics_exporter_prometheus::PrometheusHandle;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+/// Longest time until the answer, or the first message of one. A client's own
+/// deadline holds if it is shorter.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+/// Pings find connections whose other end is gone.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Calls of one connection at the same time.
+const STREAMS_PER_CONNECTION: u32 = 256;
+/// Connections are closed in order after this time, so that clients spread over
+/// replicas.
+const CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
+
+/// The stores that settings describe.
+#[derive(Debug, Clone)]
+pub struct Stores {
+    /// Metadata.
+    pub meta: Arc<dyn MetaStore>,
+    /// Blobs.
+    pub blobs: Arc<dyn BlobStore>,
+    /// Whether the metadata is the embedded database.
+    pub embedded: bool,
+    /// Keeps a second process from the data directory for as long as it lives.
+    _lock: Option<Arc<File>>,
+}
+
+impl Stores {
+    /// Opens the stores. With `exclusive` a local data directory is locked.
+    pub async fn open(settings: &Settings, entropy: &Arc<Entropy>, exclusive: bool) -> anyhow::Result<Self> {
+        let embedded = matches!(settings.store.metadata, Metadata::Sqlite);
+        let local = embedded || settings.blobs.kind == BlobsKind::Local;
+        let data_dir = &settings.store.data_dir;
+        let lock = if local {
+            fs::create_dir_all(data_dir).with_context(|| format!("cannot make {}", data_dir.display()))?;
+            if exclusive { Some(Arc::new(lock(data_dir)?)) } else { None }
+        } else {
+            None
+        };
+        let meta = open_metadata(settings).await?;
+        let blobs = open_blobs(&settings.blobs, data_dir, entropy).await?;
+        Ok(Self { meta, blobs: Arc::new(MeteredBlobs::new(blobs)), embedded, _lock: lock })
+    }
+}
+
+fn lock(data_dir: &Path) -> anyhow::Result<File> {
+    let path = data_dir.join("lock");
+    let file = File::options().create(true).write(true).truncate(false).open(&path)?;
+    file.try_lock().with_context(|| format!("another process uses {}", data_dir.display()))?;
+    Ok(file)
+}
+
+/// Opens the metadata store.
+pub async fn open_metadata(settings: &Settings) -> anyhow::Result<Arc<dyn MetaStore>> {
+    let store = &settings.store;
+    Ok(match &store.metadata {
+        Metadata::Sqlite => Arc::new(SqlMetaStore::sqlite(&store.data_dir.join("turnkeep.db")).await?),
+        Metadata::Postgres(url) => Arc::new(SqlMetaStore::postgres(PostgresOptions {
+            url: url.clone(),
+            pools: store.pools,
+            acquire_timeout: Duration::from_secs(store.acquire_seconds.max(1)),
+        })?),
+    })
+}
+
+async fn open_blobs(blobs: &Blobs, data_dir: &Path, entropy: &Arc<Entropy>) -> anyhow::Result<Arc<dyn BlobStore>> {
+    Ok(match blobs.kind {
+        BlobsKind::Local => Arc::new(LocalBlobs::open(&data_dir.join("blobs"), entropy.clone())?),
+        #[cfg(feature = "s3")]
+        BlobsKind::S3 => Arc::new(
+            S3Blobs::connect(S3Options {
+                bucket: blobs.bucket.clone(),
+                prefix: blobs.prefix.clone(),
+                endpoint: blobs.endpoint.clone(),
+                region: blobs.region.clone(),
+                path_style: blobs.path_style,
+            })
+            .await,
+        ),
+        #[cfg(not(feature = "s3"))]
+        BlobsKind::S3 => anyhow::bail!("this binary was built without S3"),
+    })
+}
+
+/// A service that runs.
+#[derive(Debug)]
+pub struct Running {
+    /// Address of the gRPC server.
+    pub grpc: SocketAddr,
+    /// Address of the HTTP server.
+    pub http: SocketAddr,
+    engine: Engine,
+    stop: CancellationToken,
+    servers: TaskTracker,
+    grace: Duration,
+}
+
+/// Starts the service: opens the stores, migrates the embedded database, and
+/// listens.
+pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> anyhow::Result<Running> {
+    let entropy = Arc::new(Entropy::from_os());
+    let stores = Stores::open(settings, &entropy, true).await?;
+    if stores.embedded {
+        let applied = stores.meta.migrate().await.context("cannot migrate the embedded database")?;
+        tracing::debug!(?applied, "migrated");
+    }
+    stores.meta.ping().await.context("the metadata store is not ready")?;
+    stores.blobs.probe().await.context("the object store is not ready")?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let options = settings.engine_options();
+    let engine = Engine::start(stores.meta.clone(), stores.blobs.clone(), clock, entropy, options).await?;
+    // The vocabulary takes a while to load; the first request need not wait.
+    tokio::task::spawn_blocking(|| TokenCounter::new(WireFormat::OpenaiChat, Tokenizer::O200k).warm_up());
+    let mut running = Running {
+        grpc: settings.server.listen,
+        http: settings.server.http_listen,
+        engine: engine.clone(),
+        stop: CancellationToken::new(),
+        servers: TaskTracker::new(),
+        grace: Duration::from_secs(settings.server.drain_grace_seconds),
+    };
+    let grpc = TcpListener::bind(running.grpc).await.with_context(|| format!("cannot listen on {}", running.grpc))?;
+    let http = TcpListener::bind(running.http).await.with_context(|| format!("cannot listen on {}", running.http))?;
+    (running.grpc, running.http) = (grpc.local_addr()?, http.local_addr()?);
+    running.spawn_grpc(grpc, settings.server.reflection, stores)?;
+    running.spawn_http(http, metrics);
+    running.servers.close();
+    tracing::info!(grpc = %running.grpc, http = %running.http, "turnkeep listens");
+    Ok(running)
+}
+
+impl Running {
+    /// The engine that serves.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    fn spawn_grpc(&self, listener: TcpListener, reflection: bool, stores: Stores) -> anyhow::Result<()> {
+        let tenant = TenantId::default_tenant();
+        let sessions = SessionServiceServer::new(Sessions::new(self.engine.clone(), tenant.clone()))
+            .max_decoding_message_size(REQUEST_BYTES_MAX);
+        let transcripts = TranscriptServiceServer::new(Transcripts::new(self.engine.clone(), tenant))
+            .max_decoding_message_size(REQUEST_BYTES_MAX)
+            // One entry may be as large as a request; its envelope comes on top.
+            .max_encoding_message_size(2 * REQUEST_BYTES_MAX);
+        let (health, health_service) = tonic_health::server::health_reporter();
+        let mut router = Server::builder()
+            .timeout(REQUEST_TIMEOUT)
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .max_concurrent_streams(STREAMS_PER_CONNECTION)
+            .max_connection_age(CONNECTION_AGE)
+            .add_service(health_service)
+            .add_service(sessions)
+            .add_service(transcripts);
+        if reflection {
+            let builder = || {
+                tonic_reflection::server::Builder::configure()
+                    .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
+                    .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            };
+            router = router.add_service(builder().build_v1()?).add_service(builder().build_v1alpha()?);
+        }
+        let stop = self.stop.clone();
+        self.servers.spawn(async move {
+            health.set_serving::<SessionServiceServer<Sessions>>().await;
+            health.set_serving::<TranscriptServiceServer<Transcripts>>().await;
+            let stopped = async move {
+                stop.cancelled().await;
+                // Before the connections end, so that balancers look elsewhere.
+                health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+                health.set_not_serving::<SessionServiceServer<Sessions>>().await;
+                health.set_not_serving::<TranscriptServiceServer<Transcripts>>().await;
+            };
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            if let Err(error) = router.serve_with_incoming_shutdown(incoming, stopped).await {
+                tracing::error!(%error, "the gRPC server ended");
+            }
+            drop(stores);
+        });
+        Ok(())
+    }
+
+    fn spawn_http(&self, listener: TcpListener, metrics: Option<PrometheusHandle>) {
+        let render = move || metrics.as_ref().map(PrometheusHandle::render).unwrap_or_default();
+        let router = Router::new()
+            .route("/metrics", get(|| async move { render() }))
+            // The process lives as long as it answers; a store that is down must
+            // not restart it.
+            .route("/livez", get(|| async { "ok\n" }))
+            .route("/readyz", get(ready))
+            .with_state((self.engine.clone(), self.stop.clone()));
+        let stop = self.stop.clone();
+        self.servers.spawn(async move {
+            let served = axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await });
+            if let Err(error) = served.await {
+                tracing::error!(%error, "the HTTP server ended");
+            }
+        });
+    }
+
+    /// Stops: takes no more calls, gives those in progress time to end, and
+    /// waits for commits that are under way.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        if clock::deadline(self.grace, self.servers.wait()).await.is_none() {
+            tracing::warn!(grace_seconds = self.grace.as_secs(), "calls in progress were cut off");
+        }
+        self.engine.drain().await;
+        tracing::info!("turnkeep has stopped");
+    }
+}
+
+async fn ready(State((engine, stop)): State<(Engine, CancellationToken)>) -> (StatusCode, String) {
+    if stop.is_cancelled() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
+    }
+    match engine.ready().await {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", error.reason().as_str())),
+    }
+}

@@ -1,0 +1,509 @@
+//! Settings: defaults, then a TOML file, then the environment, then flags.
+//!
+//! deploy/turnkeep.toml shows all of them with their defaults.
+
+use crate::engine::{Options, StripRules};
+use crate::limits;
+use crate::model::ModelProfile;
+use crate::store::meta::SealPolicy;
+use crate::store::sql::PoolSizes;
+use secrecy::SecretString;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why settings could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What happened.
+        source: std::io::Error,
+    },
+    /// The file is not TOML, or holds a key or value that is not a setting.
+    #[error("{origin}: {problem}")]
+    Invalid {
+        /// File, variable or flag that it comes from.
+        origin: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A variable or flag names no setting.
+    #[error("{origin} is not a setting")]
+    Unknown {
+        /// The variable or flag.
+        origin: String,
+    },
+}
+
+/// All settings of the service.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Where it listens.
+    pub server: Server,
+    /// Where the metadata is kept.
+    pub store: Store,
+    /// Where the blobs are kept.
+    pub blobs: Blobs,
+    /// When journals are sealed.
+    pub seal: Seal,
+    /// What is kept in memory.
+    pub cache: Cache,
+    /// What erases blobs.
+    pub sweep: Sweep,
+    /// Logs.
+    pub log: Log,
+    /// Rule sets that sessions can name, beside the built-in ones.
+    pub strip_rules: StripRules,
+    /// Model profiles that sessions can name.
+    pub profiles: BTreeMap<String, ModelProfile>,
+}
+
+/// Where the service listens.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Address of the gRPC server.
+    pub listen: SocketAddr,
+    /// Address of the HTTP server for metrics and probes.
+    pub http_listen: SocketAddr,
+    /// Whether clients may ask for descriptions of the services.
+    pub reflection: bool,
+    /// Seconds that calls may take to end after SIGTERM.
+    pub drain_grace_seconds: u64,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 50051)),
+            http_listen: SocketAddr::from(([127, 0, 0, 1], 9464)),
+            reflection: true,
+            drain_grace_seconds: 25,
+        }
+    }
+}
+
+/// Where the metadata is kept.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// Directory of the embedded database and of local blobs.
+    pub data_dir: PathBuf,
+    /// The metadata store.
+    pub metadata: Metadata,
+    /// Connections to Postgres.
+    pub pools: PoolSizes,
+    /// Seconds that a request waits for a connection to Postgres.
+    pub acquire_seconds: u64,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::from("data"),
+            metadata: Metadata::Sqlite,
+            pools: PoolSizes::default(),
+            acquire_seconds: 1,
+        }
+    }
+}
+
+/// Which metadata store.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Metadata {
+    /// `SQLite` in the data directory.
+    Sqlite,
+    /// Postgres, by URL; it may hold a password.
+    Postgres(SecretString),
+}
+
+impl TryFrom<String> for Metadata {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        if text == "sqlite" {
+            Ok(Self::Sqlite)
+        } else if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            Ok(Self::Postgres(text.into()))
+        } else {
+            // The value may be a secret, so it is not shown.
+            Err("must be \"sqlite\" or begin with postgres://")
+        }
+    }
+}
+
+/// Where the blobs are kept.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Blobs {
+    /// Which blob store.
+    pub kind: BlobsKind,
+    /// The S3 bucket.
+    pub bucket: String,
+    /// URL of the S3 server, if it is not AWS.
+    pub endpoint: Option<String>,
+    /// The S3 region.
+    pub region: Option<String>,
+    /// What all keys begin with.
+    pub prefix: String,
+    /// Whether the bucket stands in the URL's path.
+    pub path_style: bool,
+}
+
+/// Which blob store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BlobsKind {
+    /// A directory in the data directory.
+    #[default]
+    Local,
+    /// S3.
+    S3,
+}
+
+/// When journals are sealed.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Seal {
+    /// Before or after a turn is acknowledged.
+    pub when: SealWhen,
+    /// Raw bytes at which a journal is sealed.
+    pub raw_bytes: u64,
+    /// Raw bytes at which it is sealed once it is old.
+    pub old_raw_bytes: u64,
+    /// Age in seconds at which it is old.
+    pub old_seconds: u64,
+    /// Age in seconds at which it is sealed whatever its size.
+    pub oldest_seconds: u64,
+    /// Seconds between two looks for journals that are due by age.
+    pub interval_seconds: u64,
+}
+
+/// Before or after a turn is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SealWhen {
+    /// In the background.
+    #[default]
+    Background,
+    /// Each turn, before it is acknowledged.
+    EveryTurn,
+}
+
+impl Default for Seal {
+    fn default() -> Self {
+        Self {
+            when: SealWhen::Background,
+            raw_bytes: limits::SEAL_RAW_BYTES,
+            old_raw_bytes: limits::SEAL_OLD_RAW_BYTES,
+            old_seconds: 10 * 60,
+            oldest_seconds: 24 * 60 * 60,
+            interval_seconds: 30,
+        }
+    }
+}
+
+/// What is kept in memory.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cache {
+    /// Bytes of decoded segments.
+    pub segment_bytes: u64,
+    /// Bytes of assembled windows.
+    pub window_bytes: u64,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { segment_bytes: 256 << 20, window_bytes: 256 << 20 }
+    }
+}
+
+/// What erases blobs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sweep {
+    /// Seconds between two sweeps of the whole store.
+    pub interval_seconds: u64,
+    /// Seconds that a blob which nothing refers to may still be read.
+    pub grace_seconds: u64,
+    /// Most orphans that one sweep erases.
+    pub erase_max: usize,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self { interval_seconds: 6 * 60 * 60, grace_seconds: 10 * 60, erase_max: 10_000 }
+    }
+}
+
+/// Logs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// Their form.
+    pub format: LogFormat,
+    /// Directives such as `info,turnkeep::engine=debug`.
+    pub level: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: "info".to_owned() }
+    }
+}
+
+/// Form of the logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What a setting that the environment or a flag can give is read as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Integer,
+    Boolean,
+}
+
+/// The settings that the environment and flags can give: all but tables of
+/// names that the operator chooses.
+const SCALARS: &[(&str, Kind)] = &[
+    ("server.listen", Kind::Text),
+    ("server.http_listen", Kind::Text),
+    ("server.reflection", Kind::Boolean),
+    ("server.drain_grace_seconds", Kind::Integer),
+    ("store.data_dir", Kind::Text),
+    ("store.metadata", Kind::Text),
+    ("store.acquire_seconds", Kind::Integer),
+    ("store.pools.write", Kind::Integer),
+    ("store.pools.read", Kind::Integer),
+    ("store.pools.background", Kind::Integer),
+    ("blobs.kind", Kind::Text),
+    ("blobs.bucket", Kind::Text),
+    ("blobs.endpoint", Kind::Text),
+    ("blobs.region", Kind::Text),
+    ("blobs.prefix", Kind::Text),
+    ("blobs.path_style", Kind::Boolean),
+    ("seal.when", Kind::Text),
+    ("seal.raw_bytes", Kind::Integer),
+    ("seal.old_raw_bytes", Kind::Integer),
+    ("seal.old_seconds", Kind::Integer),
+    ("seal.oldest_seconds", Kind::Integer),
+    ("seal.interval_seconds", Kind::Integer),
+    ("cache.segment_bytes", Kind::Integer),
+    ("cache.window_bytes", Kind::Integer),
+    ("sweep.interval_seconds", Kind::Integer),
+    ("sweep.grace_seconds", Kind::Integer),
+    ("sweep.erase_max", Kind::Integer),
+    ("log.format", Kind::Text),
+    ("log.level", Kind::Text),
+];
+
+/// Variables that begin like settings and are none.
+const OTHER_VARIABLES: &[&str] = &["TURNKEEP_CONFIG", "TURNKEEP_ADDRESS", "TURNKEEP_TRANSCRIPTS"];
+/// Beginnings of variables that only tests read.
+const TEST_VARIABLES: &[&str] = &["TURNKEEP_TEST_", "TURNKEEP_REQUIRE_", "TURNKEEP_BENCH_"];
+
+impl Settings {
+    /// Reads the settings: the file, if there is one, then variables, then flags
+    /// of the form `section.name=value`.
+    pub fn load(
+        file: Option<&Path>,
+        variables: impl IntoIterator<Item = (String, String)>,
+        flags: &[String],
+    ) -> Result<Self, SettingsError> {
+        let mut table = match file {
+            None => toml::Table::new(),
+            Some(file) => {
+                let text = std::fs::read_to_string(file)
+                    .map_err(|source| SettingsError::File { file: file.to_owned(), source })?;
+                let origin = file.display().to_string();
+                // Once for itself, so that its errors name the line.
+                toml::from_str::<Self>(&text).map_err(|error| invalid(&origin, &error))?;
+                toml::from_str(&text).map_err(|error| invalid(&origin, &error))?
+            }
+        };
+        for (name, value) in variables {
+            if let Some((path, kind)) = setting_of_variable(&name)? {
+                set(&mut table, &name, path, kind, &value)?;
+            }
+        }
+        for flag in flags {
+            let (path, value) = flag.split_once('=').unwrap_or((flag, ""));
+            let origin = format!("--set {path}");
+            let known = SCALARS.iter().find(|(known, _)| *known == path);
+            let (path, kind) = known.ok_or_else(|| SettingsError::Unknown { origin: origin.clone() })?;
+            set(&mut table, &origin, path, *kind, value)?;
+        }
+        let settings: Self = table.try_into().map_err(|error| invalid("settings", &error))?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Checks what the types do not.
+    fn check(&self) -> Result<(), SettingsError> {
+        if self.blobs.kind == BlobsKind::S3 && self.blobs.bucket.is_empty() {
+            let problem = "is needed when blobs.kind is \"s3\"".to_owned();
+            return Err(SettingsError::Invalid { origin: "blobs.bucket".to_owned(), problem });
+        }
+        for (name, profile) in &self.profiles {
+            if profile.context_window_tokens == 0 || profile.context_window_tokens > limits::TOKENS_MAX {
+                let problem = format!("must be 1 to {}", limits::TOKENS_MAX);
+                let origin = format!("profiles.{name}.context_window_tokens");
+                return Err(SettingsError::Invalid { origin, problem });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the engine is told of them.
+    pub fn engine_options(&self) -> Options {
+        Options {
+            seal: SealPolicy {
+                raw_bytes: self.seal.raw_bytes,
+                old_raw_bytes: self.seal.old_raw_bytes,
+                old_seconds: self.seal.old_seconds,
+                max_seconds: self.seal.oldest_seconds,
+            },
+            seal_every_turn: self.seal.when == SealWhen::EveryTurn,
+            seal_interval: Duration::from_secs(self.seal.interval_seconds.max(1)),
+            segment_cache_bytes: self.cache.segment_bytes,
+            window_cache_bytes: self.cache.window_bytes,
+            grace: Duration::from_secs(self.sweep.grace_seconds),
+            sweep_interval: Duration::from_secs(self.sweep.interval_seconds.max(1)),
+            sweep_erase_max: self.sweep.erase_max,
+            strip_rules: StripRules::built_in().with(self.strip_rules.clone()),
+            profiles: self.profiles.clone(),
+            ..Options::default()
+        }
+    }
+}
+
+/// The setting that a variable gives; nothing if the variable is not ours.
+fn setting_of_variable(name: &str) -> Result<Option<(&'static str, Kind)>, SettingsError> {
+    let is_other = OTHER_VARIABLES.contains(&name) || TEST_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
+    if !name.starts_with("TURNKEEP_") || is_other {
+        return Ok(None);
+    }
+    match SCALARS.iter().find(|(path, _)| variable_of_setting(path) == name) {
+        Some((path, kind)) => Ok(Some((path, *kind))),
+        None => Err(SettingsError::Unknown { origin: name.to_owned() }),
+    }
+}
+
+fn variable_of_setting(path: &str) -> String {
+    format!("TURNKEEP_{}", path.replace('.', "_").to_ascii_uppercase())
+}
+
+fn set(table: &mut toml::Table, origin: &str, path: &str, kind: Kind, value: &str) -> Result<(), SettingsError> {
+    let wrong = |expected| SettingsError::Invalid { origin: origin.to_owned(), problem: format!("must be {expected}") };
+    let value = match kind {
+        Kind::Text => toml::Value::String(value.to_owned()),
+        Kind::Integer => toml::Value::Integer(value.parse().map_err(|_| wrong("a whole number"))?),
+        Kind::Boolean => toml::Value::Boolean(value.parse().map_err(|_| wrong("true or false"))?),
+    };
+    let mut table = table;
+    let mut names = path.split('.').peekable();
+    while let Some(name) = names.next() {
+        if names.peek().is_none() {
+            table.insert(name.to_owned(), value);
+            break;
+        }
+        let section = table.entry(name).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        table = section.as_table_mut().ok_or_else(|| wrong("in a section"))?;
+    }
+    Ok(())
+}
+
+fn invalid(origin: &str, error: &toml::de::Error) -> SettingsError {
+    // Without the line that toml would show: it may hold a secret.
+    SettingsError::Invalid { origin: origin.to_owned(), problem: error.message().to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str, variables: &[(&str, &str)], flags: &[&str]) -> Result<Settings, SettingsError> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("turnkeep.toml");
+        std::fs::write(&file, text).unwrap();
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let flags: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Settings::load(Some(&file), variables, &flags)
+    }
+
+    #[test]
+    fn flags_win_over_variables_and_variables_over_the_file() {
+        let text = "[server]\nlisten = \"127.0.0.1:1\"\nhttp_listen = \"127.0.0.1:2\"\nreflection = false\n";
+        let variables = [("TURNKEEP_SERVER_LISTEN", "127.0.0.1:3"), ("TURNKEEP_SERVER_HTTP_LISTEN", "127.0.0.1:4")];
+        let settings = load(text, &variables, &["server.listen=127.0.0.1:5"]).unwrap();
+        assert_eq!(settings.server.listen.port(), 5);
+        assert_eq!(settings.server.http_listen.port(), 4);
+        assert!(!settings.server.reflection);
+        assert_eq!(settings.server.drain_grace_seconds, 25);
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_that_names_it() {
+        let cases: [(&str, &[(&str, &str)], &[&str], &str); 5] = [
+            ("[server]\nlissen = \"x\"", &[], &[], "lissen"),
+            ("[srv]", &[], &[], "srv"),
+            ("", &[("TURNKEEP_SERVER_LISSEN", "x")], &[], "TURNKEEP_SERVER_LISSEN"),
+            ("", &[], &["server.lissen=x"], "server.lissen"),
+            ("[profiles.a]\nwindow = 3", &[], &[], "window"),
+        ];
+        for (text, variables, flags, name) in cases {
+            let error = load(text, variables, flags).unwrap_err().to_string();
+            assert!(error.contains(name), "{error} does not name {name}");
+        }
+        assert!(load("", &[("TURNKEEP_TEST_POSTGRES", "x"), ("PATH", "x")], &[]).is_ok());
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let url = "postgres://user:hunter2@localhost/db";
+        let settings = load("", &[("TURNKEEP_STORE_METADATA", url)], &[]).unwrap();
+        assert!(matches!(settings.store.metadata, Metadata::Postgres(_)));
+        assert!(!format!("{settings:?}").contains("hunter2"));
+        let error = load("[store]\nmetadata = \"mysql://user:hunter2@localhost/db\"", &[], &[]).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+    }
+
+    #[test]
+    fn every_scalar_can_be_given_and_wrong_values_name_their_origin() {
+        for (path, kind) in SCALARS {
+            let wrong = load("", &[(&variable_of_setting(path), "?")], &[]);
+            match kind {
+                Kind::Integer | Kind::Boolean => {
+                    let error = wrong.unwrap_err().to_string();
+                    assert!(error.contains(&variable_of_setting(path)), "{error}");
+                }
+                Kind::Text => drop(wrong),
+            }
+        }
+        let settings = load("", &[("TURNKEEP_STORE_POOLS_WRITE", "3")], &[]).unwrap();
+        assert_eq!(settings.store.pools.write, 3);
+    }
+
+    #[test]
+    fn a_profile_without_a_window_is_refused() {
+        let error = load("[profiles.a]\nmodel = \"m\"", &[], &[]).unwrap_err().to_string();
+        assert!(error.contains("profiles.a.context_window_tokens"), "{error}");
+    }
+}

@@ -1,0 +1,55 @@
+//! Logs and metrics.
+
+use crate::settings::{Log, LogFormat};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use tracing_subscriber::EnvFilter;
+
+/// Buckets of latencies, in seconds: from what an embedded store takes to what
+/// a deadline allows.
+const LATENCY_BUCKETS: &[f64] =
+    &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
+
+/// Sends logs to standard error from now on.
+pub fn start_logs(log: &Log) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&log.level)?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match log.format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    }
+    .map_err(|error| anyhow::anyhow!(error))
+}
+
+/// Collects metrics from now on.
+pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), LATENCY_BUCKETS)?
+        .install_recorder()?;
+    describe();
+    Ok(handle)
+}
+
+/// The help texts of the metrics; docs/metrics.md lists them for operators.
+fn describe() {
+    use metrics::{describe_counter, describe_histogram};
+    describe_counter!("turnkeep_turns_total", "Turns that were committed by a persist");
+    describe_counter!("turnkeep_persisted_payload_bytes_total", "Bytes of the payloads that were committed");
+    describe_counter!("turnkeep_restores_total", "Restores, by how the window was sent");
+    describe_counter!("turnkeep_restored_payload_bytes_total", "Bytes of the window items that were sent");
+    describe_counter!("turnkeep_requests_total", "gRPC calls, by method and status");
+    describe_histogram!("turnkeep_request_seconds", "Time until the answer or its first message, by method");
+    describe_counter!("turnkeep_version_conflicts_total", "Persists that expected another version");
+    describe_counter!("turnkeep_replayed_requests_total", "Requests that got the recorded answer of an earlier one");
+    describe_counter!("turnkeep_unknown_commits_total", "Commits whose outcome had to be read back");
+    describe_counter!("turnkeep_segment_cache_total", "Segments that a restore needed, by whether they were in memory");
+    describe_counter!("turnkeep_window_cache_total", "Restores, by whether the session's window was in memory");
+    describe_counter!("turnkeep_damaged_blobs_total", "Blobs whose bytes were not what the row says");
+    describe_counter!("turnkeep_blob_requests_total", "Calls of the object store, by operation and outcome");
+    describe_counter!("turnkeep_blob_bytes_total", "Bytes that were put and got, by operation");
+    describe_histogram!("turnkeep_blob_request_seconds", "Time of calls of the object store, by operation");
+    describe_counter!("turnkeep_seals_total", "Segments that were written from journals");
+    describe_counter!("turnkeep_sealed_raw_bytes_total", "Bytes of those segments before compression");
+    describe_counter!("turnkeep_roll_ups_total", "Segments that were written from smaller ones");
+    describe_counter!("turnkeep_blobs_erased_total", "Blobs that were erased, by why");
+    describe_counter!("turnkeep_upkeep_failures_total", "Failures of background work, by which");
+}

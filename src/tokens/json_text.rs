@@ -1,0 +1,104 @@
+//! The text of a JSON string token.
+
+use std::borrow::Cow;
+
+/// The text that a JSON string token stands for, without an allocation where it
+/// has no escapes.
+///
+/// Total: a lone surrogate and what is not UTF-8 become U+FFFD, an unknown
+/// escape becomes the character behind the backslash, and quotes may be
+/// missing.
+pub(super) fn decode(token: &[u8]) -> Cow<'_, str> {
+    let inner = token.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(token);
+    match String::from_utf8_lossy(inner) {
+        Cow::Borrowed(text) if !text.contains('\\') => Cow::Borrowed(text),
+        text => Cow::Owned(unescape(&text)),
+    }
+}
+
+fn unescape(mut rest: &str) -> String {
+    let mut text = String::with_capacity(rest.len());
+    while let Some((plain, escape)) = rest.split_once('\\') {
+        text.push_str(plain);
+        let (character, after) = escaped(escape);
+        text.push(character);
+        rest = after;
+    }
+    text.push_str(rest);
+    text
+}
+
+/// The character that an escape stands for, and what comes after it.
+fn escaped(escape: &str) -> (char, &str) {
+    let mut characters = escape.chars();
+    match characters.next() {
+        None => ('\\', ""),
+        Some('u') => unicode(characters.as_str()),
+        Some('n') => ('\n', characters.as_str()),
+        Some('t') => ('\t', characters.as_str()),
+        Some('r') => ('\r', characters.as_str()),
+        Some('b') => ('\u{8}', characters.as_str()),
+        Some('f') => ('\u{c}', characters.as_str()),
+        Some(other) => (other, characters.as_str()),
+    }
+}
+
+fn unicode(digits: &str) -> (char, &str) {
+    let Some((unit, rest)) = code_unit(digits) else {
+        return (char::REPLACEMENT_CHARACTER, digits);
+    };
+    let pair = rest.strip_prefix("\\u").and_then(code_unit);
+    match (unit, pair) {
+        (0xD800..=0xDBFF, Some((low @ 0xDC00..=0xDFFF, after))) => {
+            let scalar = 0x1_0000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
+            (char::from_u32(scalar).unwrap_or(char::REPLACEMENT_CHARACTER), after)
+        }
+        _ => (char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER), rest),
+    }
+}
+
+fn code_unit(digits: &str) -> Option<(u32, &str)> {
+    let (unit, rest) = digits.split_at_checked(4)?;
+    let is_hex = unit.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_hex.then(|| u32::from_str_radix(unit, 16).ok().map(|unit| (unit, rest)))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn text_without_escapes_is_borrowed() {
+        assert!(matches!(decode(br#""plain text""#), Cow::Borrowed("plain text")));
+    }
+
+    #[test]
+    fn lone_surrogates_and_broken_escapes_become_replacement_characters() {
+        for (token, text) in [
+            (r#""\ud83d\udc4b""#, "👋"),
+            (r#""a\ud83d""#, "a\u{fffd}"),
+            (r#""\udc4b\ud83d\u0041""#, "\u{fffd}\u{fffd}A"),
+            (r#""\ud83d\ud83d\udc4b""#, "\u{fffd}👋"),
+            (r#""\u12""#, "\u{fffd}12"),
+            (r#""\u+123""#, "\u{fffd}+123"),
+            (r#""\uあ""#, "\u{fffd}あ"),
+            (r#""\\ud83d""#, "\\ud83d"),
+            (r#""\x\/""#, "x/"),
+            ("\"\\", "\"\\"),
+            ("\"", "\""),
+            ("", ""),
+        ] {
+            assert_eq!(decode(token.as_bytes()), text, "{token}");
+        }
+        assert_eq!(decode(b"\"\xFF\""), "\u{fffd}");
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_undoes_encoding(text in "\\PC*|.*") {
+            let token = serde_json::to_vec(&text).unwrap();
+            prop_assert_eq!(decode(&token), text);
+        }
+    }
+}

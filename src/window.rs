@@ -1,0 +1,19 @@
+//! Windows: the message list that a model's API is certain to accept, as a pure
+//! function of the log.
+//!
+//! The log is divided into *rounds*: what the model said in one step, then all
+//! that followed until its next step. What a round becomes depends on nothing
+//! but its entries and on what came before, so a log that grows only adds to
+//! the newest round, and only a late result changes an older one. Most rounds
+//! are shown as they were recorded, entry for entry; only the others are
+//! rendered.
+
+mod assembler;
+mod edit;
+mod entries;
+mod messages;
+mod round;
+mod view;
+
+pub use assembler::Assembler;
+pub use view::{CommonPrefix, Window};

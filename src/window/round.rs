@@ -1,0 +1,242 @@
+//! Rounds and what is in them.
+
+use super::edit::Message;
+use super::{entries, messages};
+use crate::format::json::string_token;
+use crate::format::{OPENING, Reading, Role, Rules, read, text_block};
+use crate::model::{Entry, Item, Origin, Repair, RepairKind, Seq, UnansweredCall, WireFormat};
+use crate::tokens::TokenCounter;
+use bytes::Bytes;
+
+/// Says of a scene that all entries of its round count.
+pub(super) const NEWEST: Seq = Seq(u64::MAX);
+
+/// Why reasoning is left out.
+pub(super) const REASONING_OMITTED: &str = "the item that it led to does not follow";
+
+/// What rounds are rendered for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Api {
+    pub(super) format: WireFormat,
+    pub(super) rules: &'static Rules,
+    pub(super) counter: TokenCounter,
+}
+
+impl Api {
+    /// What a round becomes.
+    pub(super) fn render(self, scene: Scene<'_>) -> Rendered {
+        match self.rules.blocks {
+            _ if scene.slots.is_empty() => self.opening(scene),
+            Some(layout) => messages::render(self, layout, scene),
+            None => entries::render(self, scene),
+        }
+    }
+
+    /// What stands for the round before the first step, if nothing else does.
+    fn opening(self, scene: Scene<'_>) -> Rendered {
+        let mut rendered = Rendered::default();
+        if let Some(layout) = self.rules.blocks.filter(|_| self.rules.opens_with_user && !scene.is_last) {
+            let block = Bytes::from(text_block(self.format, &string_token(OPENING)));
+            let payload = Message::user(layout).with_blocks(&[block]);
+            let tokens = self.tokens(&payload);
+            let item = Item { payload, origin: Origin::Repair, seqs: Vec::new(), tokens };
+            rendered.items.push(RenderedItem { item, entry: None });
+            rendered.repair(RepairKind::OpeningAdded, Vec::new(), "", "the log begins with the model");
+            rendered.stable = 1;
+        }
+        rendered
+    }
+
+    pub(super) fn tokens(self, payload: &[u8]) -> u64 {
+        self.counter.count_entry(&read(self.format, payload))
+    }
+}
+
+/// A step of the model and what followed it, or what came before the first
+/// step.
+#[derive(Clone, Debug)]
+pub(super) struct Round {
+    /// Entry that began it; 0 for the first round.
+    pub(super) start: Seq,
+    /// Where its slots begin.
+    pub(super) first_slot: usize,
+    /// Items of the rounds before it.
+    pub(super) items_before: usize,
+}
+
+/// An entry in its place in a round.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub(super) seq: Seq,
+    /// The entry with which it came to be shown: itself, but for reasoning,
+    /// which waits for the item that it led to.
+    pub(super) since: Seq,
+    pub(super) role: Role,
+    pub(super) tokens: u64,
+    pub(super) payload: Bytes,
+    /// Whether the payload is other than the entry's.
+    pub(super) is_altered: bool,
+    pub(super) makes_calls: bool,
+    pub(super) is_unfinished: bool,
+    pub(super) is_paused: bool,
+}
+
+impl Slot {
+    pub(super) fn new(entry: Entry, reading: &Reading<'_>) -> Self {
+        Self {
+            seq: entry.seq,
+            since: entry.seq,
+            role: reading.role,
+            tokens: entry.tokens,
+            payload: entry.payload,
+            is_altered: false,
+            makes_calls: !reading.calls.is_empty(),
+            is_unfinished: reading.is_unfinished,
+            is_paused: reading.is_paused,
+        }
+    }
+
+    /// Whether it goes on with the conversation without the round's results.
+    pub(super) fn is_aside(&self) -> bool {
+        matches!(self.role, Role::User | Role::System)
+    }
+
+    /// Whether it cannot stand as a message of its own if the model goes on.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.makes_calls || self.is_unfinished
+    }
+
+    pub(super) fn item(&self) -> Item {
+        Item {
+            payload: self.payload.clone(),
+            origin: Origin::Log,
+            seqs: vec![self.seq],
+            tokens: self.tokens,
+        }
+    }
+}
+
+/// What is known of a round beyond its slots.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Detail {
+    /// Whether its items are other than its slots in their order.
+    pub(super) is_rendered: bool,
+    /// The calls of its step.
+    pub(super) calls: Vec<RoundCall>,
+    /// Entries that came later and answer calls of it.
+    pub(super) late: Vec<Slot>,
+}
+
+/// A call and its result.
+#[derive(Clone, Debug)]
+pub(super) struct RoundCall {
+    /// The call as it was recorded.
+    pub(super) call: UnansweredCall,
+    /// Index of its block in the entry.
+    pub(super) block: usize,
+    /// The id that it gets because its own cannot be used.
+    pub(super) new_id: Option<String>,
+    pub(super) result: Option<RoundResult>,
+}
+
+impl RoundCall {
+    /// The call with the id that it has in the window.
+    pub(super) fn shown(&self) -> UnansweredCall {
+        let call_id = self.new_id.as_ref().unwrap_or(&self.call.call_id).clone();
+        UnansweredCall { call_id, ..self.call.clone() }
+    }
+}
+
+/// Where a call's result is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RoundResult {
+    pub(super) seq: Seq,
+    /// Index of its block in the entry.
+    pub(super) block: usize,
+    pub(super) is_late: bool,
+}
+
+/// A round as far as it is to be shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scene<'a> {
+    pub(super) slots: &'a [Slot],
+    pub(super) detail: &'a Detail,
+    /// Newest entry that counts.
+    pub(super) until: Seq,
+    /// Whether nothing comes after it.
+    pub(super) is_last: bool,
+    /// Whether pending calls get results that say that they were interrupted.
+    pub(super) closes_pending: bool,
+}
+
+impl<'a> Scene<'a> {
+    /// The calls, each with its result.
+    pub(super) fn calls(self) -> impl Iterator<Item = (&'a RoundCall, Option<RoundResult>)> {
+        let calls = self.detail.calls.iter().filter(move |call| call.call.seq <= self.until);
+        calls.map(move |call| (call, call.result.filter(|result| result.seq <= self.until)))
+    }
+
+    /// The slot of the entry that holds `result`.
+    pub(super) fn slot_of(self, result: RoundResult) -> Option<&'a Slot> {
+        let slots = if result.is_late { &self.detail.late } else { self.slots };
+        let position = slots.binary_search_by_key(&result.seq, |slot| slot.since).ok()?;
+        slots.get(position)
+    }
+
+    /// Whether its calls may still be answered in their place.
+    pub(super) fn is_open(self) -> bool {
+        self.is_last && !self.closes_pending && !self.slots.iter().any(Slot::is_aside)
+    }
+
+    /// Whether what it adds for pending calls may yet be replaced by their
+    /// results in their place.
+    pub(super) fn is_provisional(self) -> bool {
+        self.is_last && !self.slots.iter().any(Slot::is_aside)
+    }
+}
+
+/// What a round became.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rendered {
+    pub(super) items: Vec<RenderedItem>,
+    pub(super) repairs: Vec<Repair>,
+    /// Leading items that stay as they are when the log grows.
+    pub(super) stable: usize,
+}
+
+/// An item, and the entry that it is if it is one, byte for byte.
+#[derive(Clone, Debug)]
+pub(super) struct RenderedItem {
+    pub(super) item: Item,
+    pub(super) entry: Option<Seq>,
+}
+
+impl RenderedItem {
+    pub(super) fn of_slot(slot: &Slot) -> Self {
+        Self { item: slot.item(), entry: (!slot.is_altered).then_some(slot.seq) }
+    }
+}
+
+impl Rendered {
+    pub(super) fn tokens(&self) -> u64 {
+        self.items.iter().fold(0, |sum, rendered| sum.saturating_add(rendered.item.tokens))
+    }
+
+    pub(super) fn repair(&mut self, kind: RepairKind, seqs: Vec<Seq>, id: &str, detail: &str) {
+        self.repairs.push(repair(kind, seqs, id, detail));
+    }
+
+    pub(super) fn result_added(&mut self, call: &UnansweredCall) {
+        let detail = format!("call of {:?} was interrupted", call.name);
+        self.repair(RepairKind::ResultAdded, vec![call.seq], &call.call_id, &detail);
+    }
+
+    pub(super) fn result_moved(&mut self, call: &UnansweredCall, result: RoundResult) {
+        let detail = format!("moved to the call of {:?} in entry {}", call.name, call.seq);
+        self.repair(RepairKind::ResultMoved, vec![result.seq], &call.call_id, &detail);
+    }
+}
+
+pub(super) fn repair(kind: RepairKind, seqs: Vec<Seq>, id: &str, detail: &str) -> Repair {
+    Repair { kind, seqs, id: id.to_owned(), detail: detail.to_owned() }
+}
