@@ -56,9 +56,8 @@ struct SettingsArgs {
 impl SettingsArgs {
     fn load(&self) -> anyhow::Result<Settings> {
         // Variables that are not UTF-8 are none of ours.
-        let variables = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         Ok(Settings::load(self.config.as_deref(), variables, &self.set)?)
     }
 }
@@ -67,7 +66,13 @@ impl SettingsArgs {
 #[derive(Debug, Args)]
 struct Remote {
     /// Address of the service
-    #[arg(long, global = true, value_name = "URL", env = "TURNKEEP_ADDRESS", default_value = "http://127.0.0.1:50051")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "TURNKEEP_ADDRESS",
+        default_value = "http://127.0.0.1:50051"
+    )]
     address: String,
     /// Print JSON, one value a line
     #[arg(long, global = true)]

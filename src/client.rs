@@ -83,8 +83,10 @@ pub struct Client {
 impl Client {
     /// Connects to `http://host:port`.
     pub async fn connect(address: &str) -> Result<Self, ClientError> {
-        let failed =
-            |source: tonic::transport::Error| ClientError::Connect { address: address.to_owned(), source: source.into() };
+        let failed = |source: tonic::transport::Error| ClientError::Connect {
+            address: address.to_owned(),
+            source: source.into(),
+        };
         let endpoint = Endpoint::from_shared(address.to_owned()).map_err(failed)?;
         let channel = endpoint
             .connect_timeout(Duration::from_secs(5))
@@ -118,9 +120,9 @@ impl Client {
     ) -> Result<pb::WindowHeader, ClientError> {
         request.known_window.clone_from(&window.id);
         let mut parts = self.transcripts.restore_transcript(request).await?.into_inner();
-        let header = match parts.message().await? {
-            Some(pb::RestoreTranscriptResponse { part: Some(Part::Header(header)) }) => header,
-            _ => return Err(ClientError::Contract("a restore begins with a header")),
+        let first = parts.message().await?;
+        let Some(pb::RestoreTranscriptResponse { part: Some(Part::Header(header)) }) = first else {
+            return Err(ClientError::Contract("a restore begins with a header"));
         };
         let keep = match header.change.as_ref().and_then(|change| change.change.as_ref()) {
             Some(Change::Unchanged(_)) => window.items.len(),
@@ -172,13 +174,13 @@ impl Window {
             matches!(entry.kind(), pb::EntryKind::Unspecified | pb::EntryKind::Message)
         };
         let seqs = answer.first_seq..;
-        self.items.extend(entries.iter().zip(seqs).filter(|(entry, _)| is_message(entry)).map(|(entry, seq)| {
-            pb::WindowItem {
+        self.items.extend(entries.iter().zip(seqs).filter(|(entry, _)| is_message(entry)).map(
+            |(entry, seq)| pb::WindowItem {
                 payload: entry.payload.clone(),
                 origin: pb::ItemOrigin::Log.into(),
                 seqs: vec![seq],
                 tokens: 0,
-            }
-        }));
+            },
+        ));
     }
 }

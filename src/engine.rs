@@ -41,7 +41,7 @@ pub use fsck::{Finding, FsckOptions, FsckReport};
 pub use persist::{Compaction, Input, NewEntry, PersistReply, PersistRequest, Stripped};
 pub use read::{LogRange, ReadHeader};
 pub use rebuild::{RebuildReport, rebuild};
-pub use restore::{Change, FullReason, Restored, RestoreRequest, WindowHeader};
+pub use restore::{Change, FullReason, RestoreRequest, Restored, WindowHeader};
 pub use rewind::RewindRequest;
 pub use sessions::{SessionChange, SessionConfig, SessionPage, SessionView, TurnPage};
 pub use strip::StripRules;
@@ -93,11 +93,11 @@ impl Default for Options {
             segment_cache_bytes: 256 << 20,
             window_cache_bytes: 256 << 20,
             blob_timeout: Duration::from_secs(30),
-            grace: Duration::from_secs(10 * 60),
-            deletion_interval: Duration::from_secs(60),
-            sweep_interval: Duration::from_secs(6 * 60 * 60),
+            grace: Duration::from_mins(10),
+            deletion_interval: Duration::from_mins(1),
+            sweep_interval: Duration::from_hours(6),
             sweep_erase_max: 10_000,
-            generation_rotation: Duration::from_secs(15 * 60),
+            generation_rotation: Duration::from_mins(15),
             strip_rules: StripRules::built_in(),
             profiles: BTreeMap::new(),
         }
@@ -228,11 +228,15 @@ impl Engine {
 const INLINE_BYTES: usize = 64 << 10;
 
 /// Computes something over so many bytes.
-async fn compute<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+async fn compute<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Error> {
     if bytes <= INLINE_BYTES {
         return Ok(work());
     }
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| Error::Internal { context: "a computation ended early".to_owned(), source: Some(error.into()) })
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal {
+        context: "a computation ended early".to_owned(),
+        source: Some(error.into()),
+    })
 }

@@ -3,7 +3,7 @@
 use crate::clock::Micros;
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng as _, SeedableRng as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Mints ids and secrets.
 pub struct Entropy(Mutex<StdRng>);
@@ -17,9 +17,19 @@ impl std::fmt::Debug for Entropy {
 impl Entropy {
     /// Randomness of the operating system.
     pub fn from_os() -> Self {
-        #[expect(clippy::expect_used, reason = "without randomness no id can be minted, so the process must not start")]
+        #[expect(
+            clippy::expect_used,
+            reason = "without randomness no id can be minted, so the process must not start"
+        )]
         let rng = StdRng::try_from_rng(&mut SysRng).expect("the operating system gives randomness");
         Self(Mutex::new(rng))
+    }
+
+    /// The process's own, for ids that only tell things apart, such as errors in
+    /// a log.
+    pub fn of_process() -> &'static Self {
+        static PROCESS: LazyLock<Entropy> = LazyLock::new(Entropy::from_os);
+        &PROCESS
     }
 
     /// The same ids for the same seed, for tests.

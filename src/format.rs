@@ -21,7 +21,7 @@ mod parts;
 pub use calls::{Answer, CallTracker, Pushed};
 pub use canonical::canonical_digest;
 pub use payload::{PayloadError, check_object, check_value, to_single_line};
-pub use reading::{Call, CallResult, MediaKind, Part, Reading, Role, Serving};
+pub use reading::{Call, CallResult, MediaKind, Part, ProviderBlock, Reading, Role, Serving};
 
 use crate::limits::CALL_ID_BYTES_MAX;
 use crate::model::{Seq, UnansweredCall, WireFormat};
@@ -257,19 +257,9 @@ pub fn is_reasoning(format: WireFormat, block: json::Value<'_>) -> bool {
     }
 }
 
-/// The blocks of a model's message that call a tool of the provider and have
-/// not been answered in it, by their index. The API takes them only at the end
-/// of the list.
-pub fn open_provider_calls(format: WireFormat, blocks: &[json::Value<'_>]) -> Vec<usize> {
-    match format {
-        WireFormat::AnthropicMessages => anthropic::open_provider_calls(blocks.iter().copied()),
-        _ => Vec::new(),
-    }
-}
-
-/// Hex digits at the end of a replacement id: 160 bits, which keeps it under
-/// every API's limit.
-const REPLACEMENT_DIGITS: usize = 40;
+/// Hex digits at the end of a replacement id: with the prefix they are the 40
+/// characters that the strictest API takes.
+const REPLACEMENT_DIGITS: usize = 28;
 
 /// The id that a call or item gets whose own cannot be used: the same whenever
 /// and wherever it is made. It keeps the typed prefix.
@@ -282,14 +272,17 @@ pub fn replacement_id(id: &str, seq: Seq, index: u32) -> String {
     hasher.update(id.as_bytes());
     let hash = crate::model::Digest(hasher.finalize().into()).to_string();
     let prefix = id.split_inclusive('_').next().filter(|prefix| {
-        prefix.ends_with('_') && prefix.len() <= PREFIX_BYTES_MAX && CallIds::PlainAndUniqueInList.allow(prefix)
+        prefix.ends_with('_')
+            && prefix.len() <= PREFIX_BYTES_MAX
+            && CallIds::PlainAndUniqueInList.allow(prefix)
     });
     [prefix.unwrap_or_default(), hash.get(..REPLACEMENT_DIGITS).unwrap_or_default()].concat()
 }
 
 /// Whether [`replacement_id`] could have made `id`.
 fn may_be_replacement(id: &str) -> bool {
-    id.len() >= REPLACEMENT_DIGITS && id.bytes().rev().take(REPLACEMENT_DIGITS).all(|byte| byte.is_ascii_hexdigit())
+    id.len() >= REPLACEMENT_DIGITS
+        && id.bytes().rev().take(REPLACEMENT_DIGITS).all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]

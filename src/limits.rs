@@ -143,5 +143,5 @@ const _: () = assert!(ENTRY_BYTES_MAX < REQUEST_BYTES_MAX);
 const _: () = assert!(TURN_OBJECT_FIRST_BYTES <= JOURNAL_TURN_BYTES_MAX);
 const _: () = assert!(JOURNAL_TURN_BYTES_MAX as u64 <= JOURNAL_SESSION_BYTES_MAX);
 const _: () = assert!(SEAL_SEGMENT_RAW_BYTES_MAX + REQUEST_BYTES_MAX < SEGMENT_RAW_BYTES_MAX);
-const _: () = assert!(ROLL_UP_RAW_BYTES_MAX as usize <= SEGMENT_RAW_BYTES_MAX);
+const _: () = assert!(ROLL_UP_RAW_BYTES_MAX <= SEGMENT_RAW_BYTES_MAX as u64);
 const _: () = assert!(PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX);

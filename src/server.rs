@@ -36,7 +36,7 @@ use tonic::transport::server::TcpIncoming;
 
 /// Longest time until the answer, or the first message of one. A client's own
 /// deadline holds if it is shorter.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 /// Pings find connections whose other end is gone.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const STREAMS_PER_CONNECTION: u32 = 256;
 /// Connections are closed in order after this time, so that clients spread over
 /// replicas.
-const CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
+const CONNECTION_AGE: Duration = Duration::from_mins(30);
 
 /// The stores that settings describe.
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ pub async fn open_metadata(settings: &Settings) -> anyhow::Result<Arc<dyn MetaSt
     let store = &settings.store;
     Ok(match &store.metadata {
         Metadata::Sqlite => Arc::new(SqlMetaStore::sqlite(&store.data_dir.join("turnkeep.db")).await?),
-        Metadata::Postgres(url) => Arc::new(SqlMetaStore::postgres(PostgresOptions {
+        Metadata::Postgres(url) => Arc::new(SqlMetaStore::postgres(&PostgresOptions {
             url: url.clone(),
             pools: store.pools,
             acquire_timeout: Duration::from_secs(store.acquire_seconds.max(1)),
@@ -97,7 +97,11 @@ pub async fn open_metadata(settings: &Settings) -> anyhow::Result<Arc<dyn MetaSt
     })
 }
 
-async fn open_blobs(blobs: &Blobs, data_dir: &Path, entropy: &Arc<Entropy>) -> anyhow::Result<Arc<dyn BlobStore>> {
+async fn open_blobs(
+    blobs: &Blobs,
+    data_dir: &Path,
+    entropy: &Arc<Entropy>,
+) -> anyhow::Result<Arc<dyn BlobStore>> {
     Ok(match blobs.kind {
         BlobsKind::Local => Arc::new(LocalBlobs::open(&data_dir.join("blobs"), entropy.clone())?),
         #[cfg(feature = "s3")]
@@ -153,8 +157,12 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         servers: TaskTracker::new(),
         grace: Duration::from_secs(settings.server.drain_grace_seconds),
     };
-    let grpc = TcpListener::bind(running.grpc).await.with_context(|| format!("cannot listen on {}", running.grpc))?;
-    let http = TcpListener::bind(running.http).await.with_context(|| format!("cannot listen on {}", running.http))?;
+    let grpc = TcpListener::bind(running.grpc)
+        .await
+        .with_context(|| format!("cannot listen on {}", running.grpc))?;
+    let http = TcpListener::bind(running.http)
+        .await
+        .with_context(|| format!("cannot listen on {}", running.http))?;
     (running.grpc, running.http) = (grpc.local_addr()?, http.local_addr()?);
     running.spawn_grpc(grpc, settings.server.reflection, stores)?;
     running.spawn_http(http, metrics);
@@ -226,7 +234,8 @@ impl Running {
             .with_state((self.engine.clone(), self.stop.clone()));
         let stop = self.stop.clone();
         self.servers.spawn(async move {
-            let served = axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await });
+            let served =
+                axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await });
             if let Err(error) = served.await {
                 tracing::error!(%error, "the HTTP server ended");
             }

@@ -396,7 +396,8 @@ impl Settings {
 
 /// The setting that a variable gives; nothing if the variable is not ours.
 fn setting_of_variable(name: &str) -> Result<Option<(&'static str, Kind)>, SettingsError> {
-    let is_other = OTHER_VARIABLES.contains(&name) || TEST_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
+    let is_other =
+        OTHER_VARIABLES.contains(&name) || TEST_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
     if !name.starts_with("TURNKEEP_") || is_other {
         return Ok(None);
     }
@@ -410,8 +411,17 @@ fn variable_of_setting(path: &str) -> String {
     format!("TURNKEEP_{}", path.replace('.', "_").to_ascii_uppercase())
 }
 
-fn set(table: &mut toml::Table, origin: &str, path: &str, kind: Kind, value: &str) -> Result<(), SettingsError> {
-    let wrong = |expected| SettingsError::Invalid { origin: origin.to_owned(), problem: format!("must be {expected}") };
+fn set(
+    table: &mut toml::Table,
+    origin: &str,
+    path: &str,
+    kind: Kind,
+    value: &str,
+) -> Result<(), SettingsError> {
+    let wrong = |expected| SettingsError::Invalid {
+        origin: origin.to_owned(),
+        problem: format!("must be {expected}"),
+    };
     let value = match kind {
         Kind::Text => toml::Value::String(value.to_owned()),
         Kind::Integer => toml::Value::Integer(value.parse().map_err(|_| wrong("a whole number"))?),
@@ -451,7 +461,8 @@ mod tests {
     #[test]
     fn flags_win_over_variables_and_variables_over_the_file() {
         let text = "[server]\nlisten = \"127.0.0.1:1\"\nhttp_listen = \"127.0.0.1:2\"\nreflection = false\n";
-        let variables = [("TURNKEEP_SERVER_LISTEN", "127.0.0.1:3"), ("TURNKEEP_SERVER_HTTP_LISTEN", "127.0.0.1:4")];
+        let variables =
+            [("TURNKEEP_SERVER_LISTEN", "127.0.0.1:3"), ("TURNKEEP_SERVER_HTTP_LISTEN", "127.0.0.1:4")];
         let settings = load(text, &variables, &["server.listen=127.0.0.1:5"]).unwrap();
         assert_eq!(settings.server.listen.port(), 5);
         assert_eq!(settings.server.http_listen.port(), 4);
@@ -499,6 +510,20 @@ mod tests {
         }
         let settings = load("", &[("TURNKEEP_STORE_POOLS_WRITE", "3")], &[]).unwrap();
         assert_eq!(settings.store.pools.write, 3);
+    }
+
+    #[test]
+    fn the_example_file_shows_every_setting_with_its_default() {
+        let text = include_str!("../deploy/turnkeep.toml");
+        let mut example = load(text, &[], &[]).unwrap();
+        assert_eq!(example.profiles.keys().collect::<Vec<_>>(), ["example"]);
+        example.profiles.clear();
+        assert_eq!(format!("{example:#?}"), format!("{:#?}", Settings::default()));
+        for (path, _) in SCALARS {
+            let (_, name) = path.rsplit_once('.').unwrap();
+            let is_shown = text.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{name} = ")));
+            assert!(is_shown, "{path} is not shown");
+        }
     }
 
     #[test]

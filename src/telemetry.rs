@@ -39,10 +39,19 @@ fn describe() {
     describe_counter!("turnkeep_requests_total", "gRPC calls, by method and status");
     describe_histogram!("turnkeep_request_seconds", "Time until the answer or its first message, by method");
     describe_counter!("turnkeep_version_conflicts_total", "Persists that expected another version");
-    describe_counter!("turnkeep_replayed_requests_total", "Requests that got the recorded answer of an earlier one");
+    describe_counter!(
+        "turnkeep_replayed_requests_total",
+        "Requests that got the recorded answer of an earlier one"
+    );
     describe_counter!("turnkeep_unknown_commits_total", "Commits whose outcome had to be read back");
-    describe_counter!("turnkeep_segment_cache_total", "Segments that a restore needed, by whether they were in memory");
-    describe_counter!("turnkeep_window_cache_total", "Restores, by whether the session's window was in memory");
+    describe_counter!(
+        "turnkeep_segment_cache_total",
+        "Segments that a restore needed, by whether they were in memory"
+    );
+    describe_counter!(
+        "turnkeep_window_cache_total",
+        "Restores, by whether the session's window was in memory"
+    );
     describe_counter!("turnkeep_damaged_blobs_total", "Blobs whose bytes were not what the row says");
     describe_counter!("turnkeep_blob_requests_total", "Calls of the object store, by operation and outcome");
     describe_counter!("turnkeep_blob_bytes_total", "Bytes that were put and got, by operation");

@@ -12,6 +12,7 @@ mod assembler;
 mod edit;
 mod entries;
 mod messages;
+mod provider_calls;
 mod round;
 mod view;
 

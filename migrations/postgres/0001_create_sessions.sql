@@ -75,7 +75,7 @@ CREATE TABLE turn (
     request_id     TEXT   NOT NULL,
     request_digest BYTEA  NOT NULL,
     entries_digest BYTEA  NOT NULL,
-    turn_digest    BYTEA  NOT NULL,
+    receipt    BYTEA  NOT NULL,
     prefix_digest  BYTEA  NOT NULL,
     calls          TEXT   NOT NULL, -- JSON
     tokens         BIGINT NOT NULL,

@@ -75,7 +75,7 @@ CREATE TABLE turn (
     request_id     TEXT   NOT NULL,
     request_digest BLOB   NOT NULL,
     entries_digest BLOB   NOT NULL,
-    turn_digest    BLOB   NOT NULL,
+    receipt    BLOB   NOT NULL,
     prefix_digest  BLOB   NOT NULL,
     calls          TEXT   NOT NULL, -- JSON
     tokens         INTEGER NOT NULL,

@@ -45,7 +45,12 @@ impl Fsck {
         }
     }
 
-    async fn check(&self, settings: &Settings, stores: &Stores, entropy: Arc<Entropy>) -> anyhow::Result<usize> {
+    async fn check(
+        &self,
+        settings: &Settings,
+        stores: &Stores,
+        entropy: Arc<Entropy>,
+    ) -> anyhow::Result<usize> {
         let (meta, blobs) = (stores.meta.clone(), stores.blobs.clone());
         meta.ping().await?;
         let options = settings.engine_options();
@@ -83,7 +88,8 @@ impl Fsck {
         let meta = server::open_metadata(&target_settings).await?;
         meta.migrate().await?;
         let bar = progress(None, "blobs");
-        let report = engine::rebuild(stores.blobs.as_ref(), meta.as_ref(), |done| bar.set_position(done)).await;
+        let report =
+            engine::rebuild(stores.blobs.as_ref(), meta.as_ref(), |done| bar.set_position(done)).await;
         bar.finish_and_clear();
         let report = report?;
         if self.json {
@@ -105,7 +111,8 @@ impl Fsck {
 }
 
 fn print_counts(counts: &[(&str, u64)], findings: &[Finding]) -> anyhow::Result<()> {
-    let rows: Vec<_> = counts.iter().map(|(name, count)| vec![(*name).to_owned(), count.to_string()]).collect();
+    let rows: Vec<_> =
+        counts.iter().map(|(name, count)| vec![(*name).to_owned(), count.to_string()]).collect();
     print(&table(&rows))?;
     findings.iter().try_for_each(|finding| print(&format!("{}: {}", finding.place, finding.problem)))
 }

@@ -100,7 +100,9 @@ fn session_ids(threads: &[Thread], given: Option<&str>, file: &Path) -> anyhow::
     let main = match (given, threads.first().and_then(|thread| thread.id_hint.clone())) {
         (Some(given), _) => SessionId::parse(given)?,
         (None, Some(hint)) => hint,
-        (None, None) => SessionId::parse(&fallback).context("the file's name is no session id: give --session")?,
+        (None, None) => {
+            SessionId::parse(&fallback).context("the file's name is no session id: give --session")?
+        }
     };
     let mut ids = vec![main.clone()];
     for (i, thread) in threads.iter().enumerate().skip(1) {

@@ -24,7 +24,11 @@ pub(super) fn say(line: &str) {
 /// Shows how far long work is, on a terminal only.
 pub(super) fn progress(total: Option<u64>, unit: &'static str) -> ProgressBar {
     let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-    let template = if total.is_some() { "{bar:30} {pos}/{len} {msg} {elapsed}" } else { "{spinner} {pos} {msg} {elapsed}" };
+    let template = if total.is_some() {
+        "{bar:30} {pos}/{len} {msg} {elapsed}"
+    } else {
+        "{spinner} {pos} {msg} {elapsed}"
+    };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
@@ -34,7 +38,9 @@ pub(super) fn progress(total: Option<u64>, unit: &'static str) -> ProgressBar {
 
 /// A time as RFC 3339; empty if there is none.
 pub(super) fn time(at: Option<&Timestamp>) -> String {
-    at.and_then(|at| jiff::Timestamp::new(at.seconds, at.nanos).ok()).map(|at| at.to_string()).unwrap_or_default()
+    at.and_then(|at| jiff::Timestamp::new(at.seconds, at.nanos).ok())
+        .map(|at| at.to_string())
+        .unwrap_or_default()
 }
 
 /// Bytes for people.

@@ -13,6 +13,7 @@ use crate::import::{self, ImportedTurn, Options, Source, Thread};
 use crate::rpc::pb;
 use bytes::Bytes;
 use clap::Args;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,7 +54,16 @@ impl Replay {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let mut client = self.remote.connect().await?;
         let header = [
-            "file", "threads", "turns", "turns/s", "restore p50", "p99", "persist p50", "p99", "bytes in", "stored",
+            "file",
+            "threads",
+            "turns",
+            "turns/s",
+            "restore p50",
+            "p99",
+            "persist p50",
+            "p99",
+            "bytes in",
+            "stored",
             "differences",
         ];
         let mut rows = vec![header.map(str::to_owned).to_vec()];
@@ -67,9 +77,10 @@ impl Replay {
             for (i, thread) in imported.threads.iter().enumerate() {
                 let name = format!("sessions/replay-{}", fresh_request_id());
                 let file = (self.verbatim && i == 0).then_some(&content);
-                self.play(&mut client, &name, thread, &mut measured, &bar).await?;
+                let window = self.play(&mut client, &name, thread, &mut measured, &bar).await?;
                 if !thread.turns.is_empty() {
-                    compare(&mut client, &name, thread, file, &mut measured).await?;
+                    compare_window(&mut client, &name, window, &mut measured).await?;
+                    compare_log(&mut client, &name, thread, file, &mut measured).await?;
                     if !self.keep {
                         let request = pb::DeleteSessionRequest { name, include_forks: false };
                         client.sessions.delete_session(request).await?;
@@ -81,9 +92,9 @@ impl Replay {
             measured.differences.iter().for_each(|difference| say(&format!("{name}: {difference}")));
             differences += measured.differences.len();
             if self.remote.json {
-                print_json(&measured.to_json(&name))?;
+                print_json(&measured.json(&name))?;
             } else {
-                rows.push(measured.to_row(name));
+                rows.push(measured.row(name));
             }
         }
         if !self.remote.json {
@@ -100,7 +111,7 @@ impl Replay {
         thread: &Thread,
         measured: &mut Measured,
         bar: &indicatif::ProgressBar,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Window> {
         measured.threads += 1;
         let mut window = Window::default();
         let mut version = 0;
@@ -122,7 +133,7 @@ impl Replay {
             measured.turns += 1;
             bar.inc(1);
         }
-        Ok(())
+        Ok(window)
     }
 }
 
@@ -141,15 +152,32 @@ fn persist_request(
         expected_version: Some(version),
         input: Some(Input::Append(Append { entries })),
         usage: usage(turn),
-        create_if_missing: (version == 0).then(|| session(thread, Default::default())),
+        create_if_missing: (version == 0).then(|| session(thread, HashMap::new())),
         window_id: window_id.to_owned(),
         ..Default::default()
     }
 }
 
-/// Compares the log with what was sent, the window that grew turn by turn with
-/// one that is restored whole, and the export with the file.
-async fn compare(
+/// Compares the window that grew turn by turn with one that is restored whole.
+async fn compare_window(
+    client: &mut Client,
+    name: &str,
+    mut grown: Window,
+    measured: &mut Measured,
+) -> anyhow::Result<()> {
+    let request = pb::RestoreTranscriptRequest { session: name.to_owned(), ..Default::default() };
+    client.restore(&mut grown, request.clone()).await?;
+    let mut whole = Window::default();
+    client.restore(&mut whole, request).await?;
+    let payload = |item: &pb::WindowItem| to_single_line(item.payload.clone());
+    if !grown.items.iter().map(payload).eq(whole.items.iter().map(payload)) {
+        measured.differences.push("the window that grew is not the one that is restored whole".to_owned());
+    }
+    Ok(())
+}
+
+/// Compares the log with what was sent, and the export with the file.
+async fn compare_log(
     client: &mut Client,
     name: &str,
     thread: &Thread,
@@ -206,7 +234,7 @@ impl Measured {
         turns / busy.as_secs_f64().max(f64::EPSILON)
     }
 
-    fn to_row(mut self, name: String) -> Vec<String> {
+    fn row(mut self, name: String) -> Vec<String> {
         let rate = format!("{:.0}", self.turns_per_second());
         let mut ms = |restores: bool, share| {
             let values = if restores { &mut self.restores } else { &mut self.persists };
@@ -219,7 +247,7 @@ impl Measured {
         row
     }
 
-    fn to_json(&mut self, name: &str) -> serde_json::Value {
+    fn json(&mut self, name: &str) -> serde_json::Value {
         serde_json::json!({
             "file": name,
             "threads": self.threads,

@@ -63,7 +63,9 @@ impl List {
         let filter = pb::SessionFilter { labels: self.labels.into_iter().collect(), ..Default::default() };
         let mut page_token = self.page_token;
         let mut left = if self.limit == 0 { usize::MAX } else { self.limit };
-        let mut rows = vec![["session", "format", "version", "entries", "tokens", "changed"].map(str::to_owned).to_vec()];
+        let mut rows = vec![
+            ["session", "format", "version", "entries", "tokens", "changed"].map(str::to_owned).to_vec(),
+        ];
         while left > 0 {
             let request = pb::ListSessionsRequest {
                 page_size: i32::try_from(left.min(PAGE)).unwrap_or(i32::MAX),
@@ -116,8 +118,11 @@ impl Show {
     async fn run(self) -> anyhow::Result<()> {
         let mut client = self.remote.connect().await?;
         let session_name = resource_name(&self.session);
-        let session =
-            client.sessions.get_session(pb::GetSessionRequest { name: session_name.clone() }).await?.into_inner();
+        let session = client
+            .sessions
+            .get_session(pb::GetSessionRequest { name: session_name.clone() })
+            .await?
+            .into_inner();
         let turns = newest_turns(&mut client, &session_name, self.turns).await?;
         if self.remote.json {
             let mut json = session_json(&session);
@@ -125,7 +130,8 @@ impl Show {
             return print_json(&json);
         }
         let serde_json::Value::Object(fields) = session_json(&session) else { return Ok(()) };
-        let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text =
+            |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         for (field, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
             print(&format!("{field:<22} {}", text(value)))?;
         }
@@ -152,8 +158,11 @@ async fn newest_turns(client: &mut Client, session: &str, limit: u16) -> anyhow:
     if limit == 0 {
         return Ok(vec![]);
     }
-    let request =
-        pb::ListTurnsRequest { name: session.to_owned(), page_size: i32::from(limit), page_token: String::new() };
+    let request = pb::ListTurnsRequest {
+        name: session.to_owned(),
+        page_size: i32::from(limit),
+        page_token: String::new(),
+    };
     Ok(client.sessions.list_turns(request).await?.into_inner().turns)
 }
 
@@ -244,7 +253,7 @@ fn print_session(remote: &Remote, session: &pb::Session) -> anyhow::Result<()> {
 
 /// A request id for a call that a person makes once.
 pub(super) fn fresh_request_id() -> String {
-    crate::entropy::Entropy::from_os().hex::<16>()
+    crate::entropy::Entropy::of_process().hex::<16>()
 }
 
 #[derive(Debug, Args)]

@@ -120,7 +120,12 @@ impl Show {
             if self.remote.json {
                 print(&String::from_utf8_lossy(&item.payload))?;
             } else {
-                print(&format!("{:?} {origin} {} tokens {}", item.seqs, item.tokens, excerpt(&item.payload, self.width)))?;
+                print(&format!(
+                    "{:?} {origin} {} tokens {}",
+                    item.seqs,
+                    item.tokens,
+                    excerpt(&item.payload, self.width)
+                ))?;
             }
         }
         for repair in &header.repairs {
@@ -149,9 +154,22 @@ fn print_entry(entry: &pb::Entry, json: bool, width: usize) -> anyhow::Result<()
     let at = time(entry.time.as_ref());
     if json {
         let payload: &serde_json::value::RawValue = serde_json::from_slice(&entry.payload)?;
-        return print_json(&EntryLine { seq: entry.seq, version: entry.version, time: at, kind, tokens: entry.tokens, payload });
+        return print_json(&EntryLine {
+            seq: entry.seq,
+            version: entry.version,
+            time: at,
+            kind,
+            tokens: entry.tokens,
+            payload,
+        });
     }
-    print(&format!("{} v{} {at} {kind} {} tokens {}", entry.seq, entry.version, entry.tokens, excerpt(&entry.payload, width)))
+    print(&format!(
+        "{} v{} {at} {kind} {} tokens {}",
+        entry.seq,
+        entry.version,
+        entry.tokens,
+        excerpt(&entry.payload, width)
+    ))
 }
 
 #[derive(serde::Serialize)]
@@ -219,7 +237,12 @@ impl Export {
             None => std::io::stdout().lock().write_all(&written)?,
             Some(file) => std::fs::write(file, &written)?,
         }
-        say(&format!("{} messages, {} bytes, receipt {}", payloads.len(), written.len(), hex(&header.receipt)));
+        say(&format!(
+            "{} messages, {} bytes, receipt {}",
+            payloads.len(),
+            written.len(),
+            hex(&header.receipt)
+        ));
         Ok(())
     }
 }
@@ -246,12 +269,14 @@ impl Tail {
         const PAUSE: Duration = Duration::from_millis(500);
         let mut client = self.remote.connect().await?;
         let name = resource_name(&self.session);
-        let mut get = async || client.sessions.get_session(pb::GetSessionRequest { name: name.clone() }).await;
+        let mut get =
+            async || client.sessions.get_session(pb::GetSessionRequest { name: name.clone() }).await;
         let session = get().await?.into_inner();
         let (mut version, mut next) = (0, session.head_seq.saturating_sub(self.entries) + 1);
         let mut idle = Duration::ZERO;
         loop {
-            let session = client.sessions.get_session(pb::GetSessionRequest { name: name.clone() }).await?.into_inner();
+            let session =
+                client.sessions.get_session(pb::GetSessionRequest { name: name.clone() }).await?.into_inner();
             if session.version == version {
                 if self.idle_seconds > 0 && idle.as_secs() >= self.idle_seconds {
                     return Ok(());

@@ -61,7 +61,9 @@ fn read(text: &Bytes, start: usize, end: usize) -> Result<Entry, CodecError> {
         let payload = text.slice(payload_end - payload.len()..payload_end);
         Some(Entry { seq, version, at, kind, tokens, payload })
     })();
-    parsed.ok_or_else(|| CodecError::damaged(format_args!("line of {} bytes at byte {start} is not an entry", line.len())))
+    parsed.ok_or_else(|| {
+        CodecError::damaged(format_args!("line of {} bytes at byte {start} is not an entry", line.len()))
+    })
 }
 
 struct Fields<'a> {

@@ -6,8 +6,8 @@ use crate::codec::segment::BranchLine;
 use crate::codec::{CodecError, frame};
 use crate::limits::{PREAMBLE_BYTES_MAX, SEGMENT_RAW_BYTES_MAX};
 use crate::model::{
-    BranchId, CompressionPath, ForkOrigin, GenerationId, Labels, ModelProfile, Preamble, Session, SessionId, TenantId,
-    Version, WireFormat,
+    BranchId, CompressionPath, ForkOrigin, GenerationId, Labels, ModelProfile, Preamble, Session, SessionId,
+    TenantId, Version, WireFormat,
 };
 use bytes::Bytes;
 
@@ -81,7 +81,8 @@ pub struct PreambleLine {
 
 impl From<&Session> for Config {
     fn from(session: &Session) -> Self {
-        let Session { id: _, format, path, profile, labels, strip_rules, forked_from, created_at: _ } = session;
+        let Session { id: _, format, path, profile, labels, strip_rules, forked_from, created_at: _ } =
+            session;
         Self {
             format: *format,
             path: *path,
@@ -133,8 +134,8 @@ pub fn encode(manifest: &Manifest) -> Result<Bytes, CodecError> {
 pub fn decode(stored: &[u8]) -> Result<Manifest, CodecError> {
     const _: () = assert!(PREAMBLE_BYTES_MAX < SEGMENT_RAW_BYTES_MAX);
     let raw = frame::decompress(stored, SEGMENT_RAW_BYTES_MAX)?;
-    let manifest: Manifest =
-        serde_json::from_slice(&raw).map_err(|error| CodecError::damaged(format_args!("manifest: {error}")))?;
+    let manifest: Manifest = serde_json::from_slice(&raw)
+        .map_err(|error| CodecError::damaged(format_args!("manifest: {error}")))?;
     if manifest.turnkeep != "manifest" {
         return Err(CodecError::damaged("not a manifest"));
     }

@@ -8,8 +8,8 @@ use crate::clock::Micros;
 use crate::codec::{CodecError, digest, frame, line};
 use crate::limits::SEGMENT_RAW_BYTES_MAX;
 use crate::model::{
-    Branch, BranchId, CallState, Digest, Entry, GenerationId, RequestId, Seq, SessionId, TenantId, Turn, TurnKind,
-    Usage, Version, WireFormat,
+    Branch, BranchId, CallState, Digest, Entry, GenerationId, RequestId, Seq, SessionId, TenantId, Turn,
+    TurnKind, Usage, Version, WireFormat,
 };
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -67,7 +67,7 @@ pub struct TurnLine {
     /// What kind of change it was.
     pub kind: TurnKind,
     /// The version that it goes back to.
-    #[serde(default, skip_serializing_if = "is_start")]
+    #[serde(default)]
     pub base_version: Version,
     /// Seq of its first entry.
     pub first_seq: Seq,
@@ -78,7 +78,7 @@ pub struct TurnLine {
     /// Digest of the request.
     pub request_digest: Digest,
     /// Its receipt.
-    pub turn_digest: Digest,
+    pub receipt: Digest,
     /// Rolling digest of contents.
     pub prefix_digest: Digest,
     /// Calls without a result.
@@ -101,10 +101,6 @@ pub struct TurnLine {
     pub at: Micros,
     /// The recorded reply, as it is stored.
     pub reply: Box<RawValue>,
-}
-
-fn is_start(version: &Version) -> bool {
-    *version == Version(0)
 }
 
 impl From<&Branch> for BranchLine {
@@ -133,7 +129,7 @@ impl TurnLine {
             last_seq: turn.last_seq,
             request_id: turn.request_id,
             request_digest: turn.request_digest,
-            turn_digest: turn.turn_digest,
+            receipt: turn.receipt,
             prefix_digest: turn.prefix_digest,
             calls: turn.calls,
             tokens: turn.tokens,
@@ -158,7 +154,7 @@ impl TurnLine {
             request_id: self.request_id.clone(),
             request_digest: self.request_digest,
             entries_digest: digest::of_entries(entries),
-            turn_digest: self.turn_digest,
+            receipt: self.receipt,
             prefix_digest: self.prefix_digest,
             calls: self.calls.clone(),
             tokens: self.tokens,
@@ -188,7 +184,9 @@ pub fn encode(header: &Header, lines: &[Bytes]) -> Result<Encoded, CodecError> {
     let mut raw = serde_json::to_vec(header).map_err(CodecError::damaged)?;
     raw.push(b'\n');
     raw.reserve(lines.iter().map(Bytes::len).sum());
-    lines.iter().for_each(|text| raw.extend_from_slice(text));
+    for text in lines {
+        raw.extend_from_slice(text);
+    }
     if raw.len() > SEGMENT_RAW_BYTES_MAX {
         return Err(CodecError::TooLarge { limit: SEGMENT_RAW_BYTES_MAX });
     }

@@ -135,7 +135,11 @@ mod tests {
             let mut altered = bytes.clone();
             altered[i] ^= 1;
             assert_eq!(key.decode(&tenant, &session, &URL_SAFE_NO_PAD.encode(altered)), None, "byte {i}");
-            assert_eq!(key.decode(&tenant, &session, &URL_SAFE_NO_PAD.encode(&bytes[..i])), None, "cut at {i}");
+            assert_eq!(
+                key.decode(&tenant, &session, &URL_SAFE_NO_PAD.encode(&bytes[..i])),
+                None,
+                "cut at {i}"
+            );
         }
         for text in ["", "?", "AAAA"] {
             assert_eq!(key.decode(&tenant, &session, text), None);

@@ -58,7 +58,9 @@ impl Caches {
                 .max_capacity(options.window_cache_bytes / 8)
                 .build(),
             segments: moka::future::Cache::builder()
-                .weigher(|_, segment: &Arc<Decoded>| weight(segment.lines.len() + segment.entries.len() * 128))
+                .weigher(|_, segment: &Arc<Decoded>| {
+                    weight(segment.lines.len() + segment.entries.len() * 128)
+                })
                 .max_capacity(options.segment_cache_bytes)
                 .build(),
             windows: Cache::builder()

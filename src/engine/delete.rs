@@ -46,8 +46,10 @@ impl Engine {
             session: key.session.clone(),
             deleted_at,
         };
-        let body = serde_json::to_vec(&entry)
-            .map_err(|error| Error::Internal { context: "ledger entry".to_owned(), source: Some(error.into()) })?;
+        let body = serde_json::to_vec(&entry).map_err(|error| Error::Internal {
+            context: "ledger entry".to_owned(),
+            source: Some(error.into()),
+        })?;
         let sha256 = digest::sha256(&body);
         self.put_blob(&keys::ledger(key), body.into(), sha256).await.map_err(Error::of_objects)?;
         Ok(self.inner.meta.deletion_in_ledger(key).await?)

@@ -179,7 +179,9 @@ pub enum Error {
         attempts: usize,
     },
     /// The session has as many unsealed bytes as it may.
-    #[error("session {session} has {bytes} bytes in the journal, of at most {limit}; they wait for the object store")]
+    #[error(
+        "session {session} has {bytes} bytes in the journal, of at most {limit}; they wait for the object store"
+    )]
     JournalFull {
         /// The session.
         session: SessionId,

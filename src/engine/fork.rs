@@ -27,7 +27,9 @@ impl ForkRequest {
     fn digest(&self) -> Digest {
         let Self { source, version, labels, .. } = self;
         let version = version.map(|version| version.0);
-        digest::sha256(format!("turnkeep fork request v1\n{} {version:?} {labels:?}", source.session).as_bytes())
+        digest::sha256(
+            format!("turnkeep fork request v1\n{} {version:?} {labels:?}", source.session).as_bytes(),
+        )
     }
 
     /// The new session's id: a minted one follows from the request, so that a
@@ -36,7 +38,8 @@ impl ForkRequest {
         if let Some(session) = &self.session {
             return Ok(session.clone());
         }
-        let of = digest::sha256(format!("{}/{}", self.source.session, self.request_id).as_bytes()).to_string();
+        let of =
+            digest::sha256(format!("{}/{}", self.source.session, self.request_id).as_bytes()).to_string();
         let id = of.get(..32).unwrap_or(&of);
         SessionId::parse(&format!("fork-{id}")).map_err(|_| Error::internal("mint a session id"))
     }
@@ -112,7 +115,7 @@ impl Engine {
             created_at: now,
             ..base.clone()
         };
-        turn.turn_digest = digest::of_turn(base.turn_digest, &turn);
+        turn.receipt = digest::of_turn(base.receipt, &turn);
         let session = Session {
             id: key.session.clone(),
             labels: request.labels.clone(),
@@ -122,7 +125,8 @@ impl Engine {
         };
         // The source's preamble of that version is the fork's from its start.
         let preamble = self.inner.meta.preamble(&request.source, base.version).await?;
-        let preamble = preamble.map(|preamble| Preamble { revision: 1, since_version: Version(0), ..preamble });
+        let preamble =
+            preamble.map(|preamble| Preamble { revision: 1, since_version: Version(0), ..preamble });
         Ok(NewSession {
             tenant: key.tenant.clone(),
             session,

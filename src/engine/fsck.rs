@@ -49,7 +49,11 @@ const BATCH: u32 = 500;
 
 impl Engine {
     /// Checks all sessions. `progress` is told how many branches are done.
-    pub async fn fsck(&self, options: FsckOptions, mut progress: impl FnMut(u64) + Send) -> Result<FsckReport, Error> {
+    pub async fn fsck(
+        &self,
+        options: FsckOptions,
+        mut progress: impl FnMut(u64) + Send,
+    ) -> Result<FsckReport, Error> {
         let mut report = FsckReport::default();
         let mut after: Option<BranchKey> = None;
         loop {
@@ -88,7 +92,12 @@ impl Engine {
     async fn count_orphans(&self, report: &mut FsckReport) -> Result<(), Error> {
         let mut after: Option<String> = None;
         loop {
-            let listed = self.inner.blobs.list("", after.as_deref(), BATCH as usize).await.map_err(Error::of_objects)?;
+            let listed = self
+                .inner
+                .blobs
+                .list("", after.as_deref(), BATCH as usize)
+                .await
+                .map_err(Error::of_objects)?;
             let Some(last) = listed.last() else { return Ok(()) };
             after = Some(last.key.clone());
             let ours: Vec<_> =
@@ -134,7 +143,9 @@ impl Engine {
                             .for_each(&mut note);
                     }
                     Ok(None) => note(format!("blob {} is missing", segment.key)),
-                    Err(error @ (Error::DataLoss { .. } | Error::NewerFormat { .. })) => note(error.to_string()),
+                    Err(error @ (Error::DataLoss { .. } | Error::NewerFormat { .. })) => {
+                        note(error.to_string());
+                    }
                     Err(error) => return Err(error),
                 },
                 Some(_) => {}
@@ -185,8 +196,10 @@ impl Engine {
             Some(parent) => {
                 let parent = BranchKey { tenant: key.tenant.clone(), branch: parent.clone() };
                 match self.inner.meta.turn(&parent, branch.base_version).await? {
-                    Some(recorded) => recorded.turn.turn_digest,
-                    None => return Ok(Err(format!("turn {} of its parent is not there", branch.base_version))),
+                    Some(recorded) => recorded.turn.receipt,
+                    None => {
+                        return Ok(Err(format!("turn {} of its parent is not there", branch.base_version)));
+                    }
                 }
             }
         };
@@ -196,11 +209,11 @@ impl Engine {
 
 pub(super) fn check_receipt(previous: &mut Digest, turn: &Turn) -> Result<(), Violation> {
     let expected = if turn.kind == TurnKind::Genesis { *previous } else { digest::of_turn(*previous, turn) };
-    *previous = turn.turn_digest;
-    if expected == turn.turn_digest {
+    *previous = turn.receipt;
+    if expected == turn.receipt {
         Ok(())
     } else {
-        Err(digest_mismatch(&format!("turn {}", turn.version), expected, turn.turn_digest))
+        Err(digest_mismatch(&format!("turn {}", turn.version), expected, turn.receipt))
     }
 }
 
@@ -216,7 +229,11 @@ fn check_entries(turns: &[Turn], first: Seq, last: Seq, entries: &[Entry]) -> Re
         let own = entries.iter().filter(|entry| (turn.first_seq..=turn.last_seq).contains(&entry.seq));
         let found = digest::of_entries(own);
         if found != turn.entries_digest {
-            return Err(digest_mismatch(&format!("entries of turn {}", turn.version), turn.entries_digest, found));
+            return Err(digest_mismatch(
+                &format!("entries of turn {}", turn.version),
+                turn.entries_digest,
+                found,
+            ));
         }
     }
     Ok(())

@@ -21,7 +21,11 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Registers the first generation.
-    pub(super) async fn register(meta: &dyn MetaStore, now: Micros, options: &Options) -> Result<Self, Error> {
+    pub(super) async fn register(
+        meta: &dyn MetaStore,
+        now: Micros,
+        options: &Options,
+    ) -> Result<Self, Error> {
         // The lease only tells others when to try a fence; a few renewals may
         // fail before it ends.
         let lease = options.generation_rotation * 2;

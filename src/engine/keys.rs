@@ -34,7 +34,13 @@ pub(super) fn manifest(
     fresh(entropy, tenant, branch, &format!("m-{version:012}"), generation)
 }
 
-fn fresh(entropy: &Entropy, tenant: &TenantId, branch: &BranchId, what: &str, generation: GenerationId) -> String {
+fn fresh(
+    entropy: &Entropy,
+    tenant: &TenantId,
+    branch: &BranchId,
+    what: &str,
+    generation: GenerationId,
+) -> String {
     let random = entropy.hex::<16>();
     let (lead, rest) = random.split_at(LEAD_DIGITS);
     // Tenants are named by a hash: their ids are the operator's, and may hold
@@ -104,7 +110,10 @@ mod tests {
 
     #[test]
     fn keys_never_hold_a_callers_id() {
-        let key = SessionKey { tenant: TenantId::parse("T").unwrap(), session: SessionId::parse("secret").unwrap() };
+        let key = SessionKey {
+            tenant: TenantId::parse("T").unwrap(),
+            session: SessionId::parse("secret").unwrap(),
+        };
         assert!(!ledger(&key).contains("secret"));
     }
 }

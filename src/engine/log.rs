@@ -105,7 +105,12 @@ impl Engine {
 
     /// Any version of a session, those included that were rewound or that its
     /// fork began with.
-    pub(super) async fn position(&self, key: &SessionKey, tip: &Tip, version: Version) -> Result<Position, Error> {
+    pub(super) async fn position(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        version: Version,
+    ) -> Result<Position, Error> {
         if version == tip.head.version {
             return self.newest(key, tip).await;
         }
@@ -123,14 +128,20 @@ impl Engine {
     ) -> Result<RecordedTurn, Error> {
         let not_found =
             || Error::VersionNotFound { session: key.session.clone(), version, current: tip.head.version };
-        let branch = if version > tip.head.version { None } else { self.branch_of(key, tip, version).await? };
+        let branch =
+            if version > tip.head.version { None } else { self.branch_of(key, tip, version).await? };
         let Some(branch) = branch else { return Err(not_found()) };
         let branch = BranchKey { tenant: key.tenant.clone(), branch };
         self.inner.meta.turn(&branch, version).await?.ok_or_else(not_found)
     }
 
     /// The branch that holds a version of a session.
-    async fn branch_of(&self, key: &SessionKey, tip: &Tip, version: Version) -> Result<Option<BranchId>, Error> {
+    async fn branch_of(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        version: Version,
+    ) -> Result<Option<BranchId>, Error> {
         let branch = BranchKey { tenant: key.tenant.clone(), branch: tip.head.branch.clone() };
         if let Some(span) = self.lineage(&branch).await?.span_of_version(version) {
             return Ok(Some(span.branch.clone()));
@@ -210,14 +221,14 @@ impl Engine {
             };
             let rows: Vec<_> = rows
                 .into_iter()
-                .filter(|row| row.first_seq <= row.last_seq && row.first_seq <= span_last && row.last_seq >= span_first)
+                .filter(|row| {
+                    row.first_seq <= row.last_seq && row.first_seq <= span_last && row.last_seq >= span_first
+                })
                 .collect();
             let sealed_last = rows.first().map_or(span_last, |row| Seq(row.first_seq.0 - 1));
             if span_first <= sealed_last {
                 let segments = self.inner.meta.segments(&branch, span_first, sealed_last).await?;
-                pieces.extend(
-                    segments.into_iter().filter(|s| s.first_seq <= s.last_seq).map(Piece::Segment),
-                );
+                pieces.extend(segments.into_iter().filter(|s| s.first_seq <= s.last_seq).map(Piece::Segment));
             }
             pieces.extend(rows.into_iter().map(Piece::Journal));
         }
@@ -298,13 +309,21 @@ impl Engine {
             .await?;
             match decoded {
                 Ok(Ok(decoded)) => return Ok(Arc::new(decoded)),
-                Ok(Err(error @ crate::codec::CodecError::NewerFormat { .. })) => return Err(Error::from(error).into()),
+                Ok(Err(error @ crate::codec::CodecError::NewerFormat { .. })) => {
+                    return Err(Error::from(error).into());
+                }
                 Ok(Err(error)) => problem = error.to_string(),
                 Err(mismatch) => problem = mismatch,
             }
             metrics::counter!("turnkeep_damaged_blobs_total").increment(1);
         }
-        Err(Error::DataLoss { session: key.session.clone(), first: row.first_seq, last: row.last_seq, problem }.into())
+        Err(Error::DataLoss {
+            session: key.session.clone(),
+            first: row.first_seq,
+            last: row.last_seq,
+            problem,
+        }
+        .into())
     }
 
     /// Gets a blob within the time that one may take.
@@ -332,7 +351,8 @@ pub(super) async fn decode_journal(key: &SessionKey, row: JournalRow) -> Result<
     let (first, last) = (row.first_seq, row.last_seq);
     let raw_bytes = usize::try_from(row.raw_bytes).unwrap_or(usize::MAX);
     let decoded = compute(raw_bytes, move || {
-        frame::decompress(&row.body, raw_bytes.min(SEGMENT_RAW_BYTES_MAX)).and_then(|text| line::read_all(&text))
+        frame::decompress(&row.body, raw_bytes.min(SEGMENT_RAW_BYTES_MAX))
+            .and_then(|text| line::read_all(&text))
     })
     .await?;
     decoded.map_err(|error| Error::DataLoss {

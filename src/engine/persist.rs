@@ -7,11 +7,12 @@ use crate::codec::window_id::{WindowId, receipt_prefix};
 use crate::codec::{digest, frame, line};
 use crate::format::{self, CallTracker, Reading};
 use crate::limits::{
-    APPEND_ATTEMPTS, ENTRY_BYTES_MAX, JOURNAL_SESSION_BYTES_MAX, JOURNAL_TURN_BYTES_MAX, OBJECT_FIRST_ATTEMPTS,
-    SNAPSHOT_ENTRIES_MAX, TURN_ENTRIES_MAX, TURN_OBJECT_FIRST_BYTES,
+    APPEND_ATTEMPTS, ENTRY_BYTES_MAX, JOURNAL_SESSION_BYTES_MAX, JOURNAL_TURN_BYTES_MAX,
+    OBJECT_FIRST_ATTEMPTS, SNAPSHOT_ENTRIES_MAX, TURN_ENTRIES_MAX, TURN_OBJECT_FIRST_BYTES,
 };
 use crate::model::{
-    Branch, BranchId, CallState, Digest, Entry, EntryKind, RequestId, Seq, Session, SessionId, Turn, TurnKind, Usage, Version,
+    Branch, BranchId, CallState, Digest, Entry, EntryKind, RequestId, Seq, Session, SessionId, Turn,
+    TurnKind, Usage, Version,
 };
 use crate::store::meta::{
     BranchKey, CommitOutcome, Expected, JournalRow, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries,
@@ -250,7 +251,11 @@ impl Engine {
 
     /// Checks and strips the entries, and works out what does not depend on
     /// the head.
-    async fn prepare(&self, request: &Arc<PersistRequest>, session: &Session) -> Result<PreparedRequest, Error> {
+    async fn prepare(
+        &self,
+        request: &Arc<PersistRequest>,
+        session: &Session,
+    ) -> Result<PreparedRequest, Error> {
         let bytes = request.input.entries().iter().map(|entry| entry.payload.len()).sum();
         let (request, session, engine) = (request.clone(), session.clone(), self.clone());
         compute(bytes, move || prepare(&request, &session, &engine)).await?
@@ -339,7 +344,7 @@ impl Engine {
             request_id: request.request_id.clone(),
             request_digest: prepared.request_digest,
             entries_digest: Digest::default(),
-            turn_digest: Digest::default(),
+            receipt: Digest::default(),
             prefix_digest,
             calls: calls.state().clone(),
             tokens,
@@ -353,14 +358,16 @@ impl Engine {
         let payload_bytes = usize::try_from(turn.payload_bytes).unwrap_or(usize::MAX);
         let (entries, entries_digest, lines, body) = compute(payload_bytes, move || {
             let mut lines = Vec::with_capacity(payload_bytes + entries.len() * 128);
-            entries.iter().for_each(|entry| line::write(&mut lines, entry));
+            for entry in &entries {
+                line::write(&mut lines, entry);
+            }
             let body = if entries.is_empty() { Ok(Bytes::new()) } else { frame::compress(&lines) };
             let entries_digest = digest::of_entries(&entries);
             (entries, entries_digest, Bytes::from(lines), body)
         })
         .await?;
         turn.entries_digest = entries_digest;
-        turn.turn_digest = digest::of_turn(base.turn.turn_digest, &turn);
+        turn.receipt = digest::of_turn(base.turn.receipt, &turn);
         let reply = self.reply(request, tip, &turn, prepared.stripped.clone(), base);
         Ok(Draft {
             base: base.turn.clone(),
@@ -397,7 +404,7 @@ impl Engine {
         });
         PersistReply {
             version: turn.version,
-            receipt: turn.turn_digest,
+            receipt: turn.receipt,
             first_seq: turn.first_seq,
             last_seq: turn.last_seq,
             stripped,
@@ -411,19 +418,32 @@ impl Engine {
     }
 
     /// The request's window extended by a turn; empty if it is not the newest.
-    fn extended_window(&self, request: &PersistRequest, base: &Turn, same_branch: bool, turn: &Turn) -> String {
+    fn extended_window(
+        &self,
+        request: &PersistRequest,
+        base: &Turn,
+        same_branch: bool,
+        turn: &Turn,
+    ) -> String {
         let SessionKey { tenant, session } = &request.key;
         let window_ids = &self.inner.window_ids;
-        let Some(window) = window_ids.decode(tenant, session, &request.window_id) else { return String::new() };
+        let Some(window) = window_ids.decode(tenant, session, &request.window_id) else {
+            return String::new();
+        };
         let is_newest = same_branch && window.branch == base.branch && window.known == base.version;
-        if !is_newest || window.close_pending || window.receipt != receipt_prefix(base.turn_digest) {
+        if !is_newest || window.close_pending || window.receipt != receipt_prefix(base.receipt) {
             return String::new();
         }
-        let extended = WindowId { known: turn.version, receipt: receipt_prefix(turn.turn_digest), ..window };
+        let extended = WindowId { known: turn.version, receipt: receipt_prefix(turn.receipt), ..window };
         window_ids.encode(tenant, session, &extended)
     }
 
-    fn reply_of_nothing_new(&self, request: &PersistRequest, tip: &Tip, stripped: Vec<Stripped>) -> PersistReply {
+    fn reply_of_nothing_new(
+        &self,
+        request: &PersistRequest,
+        tip: &Tip,
+        stripped: Vec<Stripped>,
+    ) -> PersistReply {
         let base = Base { turn: tip.turn.clone(), branch: None, known: 0 };
         let mut reply = self.reply(request, tip, &tip.turn, stripped, &base);
         reply.first_seq = tip.turn.last_seq.next();
@@ -465,7 +485,7 @@ impl Engine {
         for _ in 0..OBJECT_FIRST_ATTEMPTS {
             let turn = RecordedTurn { turn: draft.turn.clone(), reply: draft.reply_json()? };
             let run = match self.put_run(key, &branch, Some((turn, draft.lines.clone()))).await {
-                Ok(Some(run)) => run,
+                Ok(Some((run, _))) => run,
                 Ok(None) => return Ok(CommitOutcome::NotAsExpected),
                 Err(error @ Error::Unavailable { .. }) => {
                     if self.inner.options.seal_every_turn || draft.body.len() > JOURNAL_TURN_BYTES_MAX {
@@ -504,7 +524,9 @@ impl Engine {
                 metrics::counter!("turnkeep_unknown_commits_total").increment(1);
                 tracing::warn!(session = %key.session, error = %error, "outcome of a commit is read back");
                 match self.inner.meta.turn_of_request(&key, &turn.request_id).await {
-                    Ok(Some(recorded)) if recorded.turn.turn_digest == turn.turn_digest => Ok(CommitOutcome::Committed),
+                    Ok(Some(recorded)) if recorded.turn.receipt == turn.receipt => {
+                        Ok(CommitOutcome::Committed)
+                    }
                     Ok(Some(_)) => Err(AttemptError::RequestIdTaken),
                     Ok(None) => Ok(CommitOutcome::NotAsExpected),
                     Err(_) => Err(Error::OutcomeUnknown { source: error }.into()),
@@ -622,8 +644,10 @@ struct Draft {
 
 impl Draft {
     fn reply_json(&self) -> Result<String, Error> {
-        serde_json::to_string(&self.reply)
-            .map_err(|error| Error::Internal { context: "encode a reply".to_owned(), source: Some(error.into()) })
+        serde_json::to_string(&self.reply).map_err(|error| Error::Internal {
+            context: "encode a reply".to_owned(),
+            source: Some(error.into()),
+        })
     }
 
     fn to_commit(&self, key: &SessionKey, tip: &Tip, entries: TurnEntries) -> Result<NewTurn, Error> {
@@ -654,7 +678,10 @@ fn check(request: &PersistRequest) -> Result<(), Error> {
         Input::Snapshot { .. } => SNAPSHOT_ENTRIES_MAX,
     };
     if entries.len() > limit {
-        return Err(Error::invalid(field, format!("has {} entries; at most {limit} are allowed", entries.len())));
+        return Err(Error::invalid(
+            field,
+            format!("has {} entries; at most {limit} are allowed", entries.len()),
+        ));
     }
     Ok(())
 }
@@ -668,9 +695,11 @@ fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> Resu
         check_payload(entry, request.input.field(), index)?;
         let rule = entry.kind.stripped_as().or_else(|| rules.matching(&session.strip_rules, &entry.payload));
         if let Some(rule) = rule {
-            let count = stripped
-                .entry(rule)
-                .or_insert_with(|| Stripped { rule: rule.to_owned(), count: 0, payload_bytes: 0 });
+            let count = stripped.entry(rule).or_insert_with(|| Stripped {
+                rule: rule.to_owned(),
+                count: 0,
+                payload_bytes: 0,
+            });
             count.count += 1;
             count.payload_bytes += entry.payload.len() as u64;
             continue;
@@ -688,7 +717,11 @@ fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> Resu
             at: entry.at,
         });
     }
-    Ok(PreparedRequest { entries, stripped: stripped.into_values().collect(), request_digest: digest_of(request) })
+    Ok(PreparedRequest {
+        entries,
+        stripped: stripped.into_values().collect(),
+        request_digest: digest_of(request),
+    })
 }
 
 fn check_payload(entry: &NewEntry, field: &str, index: usize) -> Result<(), Error> {
@@ -734,7 +767,7 @@ fn digest_of(request: &PersistRequest) -> Digest {
 pub(super) fn genesis(session: &SessionId, branch: BranchId, at: Micros) -> Turn {
     #[expect(clippy::expect_used, reason = "the literal is an id")]
     let request_id = RequestId::parse("turnkeep:genesis").expect("is an id");
-    let turn_digest = digest::genesis(session);
+    let receipt = digest::genesis(session);
     Turn {
         branch,
         version: Version(0),
@@ -745,7 +778,7 @@ pub(super) fn genesis(session: &SessionId, branch: BranchId, at: Micros) -> Turn
         request_id,
         request_digest: Digest::default(),
         entries_digest: Digest::default(),
-        turn_digest,
+        receipt,
         prefix_digest: Digest::default(),
         calls: CallState::default(),
         tokens: 0,

@@ -50,7 +50,7 @@ impl Engine {
             version,
             format: tip.session.format,
             head_seq: at.turn.last_seq,
-            receipt: at.turn.turn_digest,
+            receipt: at.turn.receipt,
             at: at.turn.created_at,
         };
         let first = range.first.unwrap_or_default().max(Seq(1));
@@ -103,12 +103,10 @@ impl Reader {
     /// Entries of a piece. If its blob is gone by now, a roll-up has taken its
     /// place, and the rows are read anew.
     async fn load(self, piece: Piece) -> Result<Vec<Entry>, Error> {
-        match self.engine.piece(&self.key, &piece).await? {
-            Some(entries) => Ok(entries),
-            None => {
-                let last = piece.last_seq().min(self.last);
-                self.engine.entries(&self.key, &self.at, piece.first_seq(), last, vec![]).await
-            }
+        if let Some(entries) = self.engine.piece(&self.key, &piece).await? {
+            return Ok(entries);
         }
+        let last = piece.last_seq().min(self.last);
+        self.engine.entries(&self.key, &self.at, piece.first_seq(), last, vec![]).await
     }
 }

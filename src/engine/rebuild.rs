@@ -13,8 +13,8 @@ use crate::codec::manifest::{self, Manifest, PreambleLine};
 use crate::codec::segment::{self, BranchLine, Header};
 use crate::limits::SEGMENT_RAW_BYTES_MAX;
 use crate::model::{
-    Branch, BranchId, CompressionPath, Digest, Head, Labels, ModelProfile, Segment, Session, SessionId, TenantId,
-    Turn, Version, WireFormat,
+    Branch, BranchId, CompressionPath, Digest, Head, Labels, ModelProfile, Segment, Session, SessionId,
+    TenantId, Turn, Version, WireFormat,
 };
 use crate::store::meta::{ManifestRow, RebuiltRows, RecordedTurn, SessionKey};
 use crate::store::{BlobStore, MetaStore};
@@ -129,7 +129,8 @@ impl Evidence {
     }
 
     fn add_segment(&mut self, key: &str, body: &[u8]) -> Result<(), String> {
-        let decoded = segment::decode(body, SEGMENT_RAW_BYTES_MAX as u64).map_err(|error| error.to_string())?;
+        let decoded =
+            segment::decode(body, SEGMENT_RAW_BYTES_MAX as u64).map_err(|error| error.to_string())?;
         let header: Header = decoded.header().map_err(|error| error.to_string())?;
         let Some(tip) = header.lineage.last() else { return Err("its lineage is empty".to_owned()) };
         let branch = tip.branch.clone();
@@ -142,12 +143,15 @@ impl Evidence {
         }
         let mut turns = Vec::with_capacity(header.turns.len());
         for line in &header.turns {
-            let own = decoded.entries.iter().filter(|entry| (line.first_seq..=line.last_seq).contains(&entry.seq));
+            let own =
+                decoded.entries.iter().filter(|entry| (line.first_seq..=line.last_seq).contains(&entry.seq));
             let own: Vec<_> = own.cloned().collect();
             let reply = line.reply.get().to_owned();
             turns.push(RecordedTurn { turn: line.to_turn(&branch, &own), reply });
         }
-        let (Some(first), Some(last)) = (turns.first(), turns.last()) else { return Err("it has no turns".to_owned()) };
+        let (Some(first), Some(last)) = (turns.first(), turns.last()) else {
+            return Err("it has no turns".to_owned());
+        };
         let row = Segment {
             branch: branch.clone(),
             first_seq: header.first_seq,
@@ -185,22 +189,20 @@ fn rebuild_branches(
         open.retain(|id| {
             let Some((line, parent)) = evidence.lines.get(id) else { return false };
             let start = match parent {
-                None => Some(persist::genesis(&line.session, line.branch.clone(), line.created_at).turn_digest),
+                None => Some(persist::genesis(&line.session, line.branch.clone(), line.created_at).receipt),
                 Some(parent) => {
                     let Some(parent) = done.get(&(id.0.clone(), parent.clone())) else { return true };
-                    let base = parent.turns.iter().find(|recorded| recorded.turn.version == line.base_version);
-                    base.map(|recorded| recorded.turn.turn_digest)
+                    let base =
+                        parent.turns.iter().find(|recorded| recorded.turn.version == line.base_version);
+                    base.map(|recorded| recorded.turn.receipt)
                 }
             };
-            match start {
-                Some(start) => {
-                    let rebuilt = rebuild_branch(id, line, parent.as_ref(), start, evidence, report);
-                    done.insert(id.clone(), rebuilt);
-                }
-                None => {
-                    let problem = format!("turn {} that it begins after is not there", line.base_version);
-                    report.findings.push(Finding { place: place(id), problem });
-                }
+            if let Some(start) = start {
+                let rebuilt = rebuild_branch(id, line, parent.as_ref(), start, evidence, report);
+                done.insert(id.clone(), rebuilt);
+            } else {
+                let problem = format!("turn {} that it begins after is not there", line.base_version);
+                report.findings.push(Finding { place: place(id), problem });
             }
             false
         });
@@ -258,7 +260,8 @@ fn rebuild_branch(
             note(format!("blobs contradict each other on turn {version}; the branch ends before it"));
             break;
         }
-        let broken = best.turns.iter().find_map(|recorded| check_receipt(&mut previous, &recorded.turn).err());
+        let broken =
+            best.turns.iter().find_map(|recorded| check_receipt(&mut previous, &recorded.turn).err());
         if let Some(problem) = broken {
             note(format!("{problem}; the branch ends before blob {}", best.row.key));
             break;
@@ -270,7 +273,8 @@ fn rebuild_branch(
     }
     let unused = found.iter().filter(|found| found.row.first_version > rebuilt.branch.sealed_version);
     for found in unused {
-        let problem = format!("turns {} to {} cannot be reached", found.row.first_version, found.row.last_version);
+        let problem =
+            format!("turns {} to {} cannot be reached", found.row.first_version, found.row.last_version);
         report.findings.push(Finding { place: found.row.key.clone(), problem });
     }
     rebuilt
@@ -282,7 +286,7 @@ fn contested_versions(found: &[Found]) -> BTreeSet<Version> {
     let mut receipts: HashMap<Version, Digest> = HashMap::new();
     let turns = found.iter().flat_map(|found| &found.turns).map(|recorded| &recorded.turn);
     turns
-        .filter(|turn| *receipts.entry(turn.version).or_insert(turn.turn_digest) != turn.turn_digest)
+        .filter(|turn| *receipts.entry(turn.version).or_insert(turn.receipt) != turn.receipt)
         .map(|turn| turn.version)
         .collect()
 }
@@ -348,7 +352,8 @@ fn session_rows(
 ) -> RebuiltRows {
     let id = (key.tenant.clone(), key.session.clone());
     let tip = rebuilt.turns.last().map(|recorded| &recorded.turn);
-    let (version, at) = tip.map_or((Version(0), Micros::default()), |turn: &Turn| (turn.version, turn.created_at));
+    let (version, at) =
+        tip.map_or((Version(0), Micros::default()), |turn: &Turn| (turn.version, turn.created_at));
     let found = evidence.manifests.get(&id);
     let mut note = |problem| {
         let place = format!("{}/{}", key.tenant, key.session.resource_name());

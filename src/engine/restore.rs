@@ -4,7 +4,8 @@ use super::log::Position;
 use super::{Engine, Error, compute, log};
 use crate::codec::window_id::{WindowId, receipt_prefix};
 use crate::model::{
-    BranchId, Entry, Item, ModelProfile, NextStep, Preamble, Repair, Seq, Session, UnansweredCall, Version, WireFormat,
+    BranchId, Entry, Item, ModelProfile, NextStep, Preamble, Repair, Seq, Session, UnansweredCall, Version,
+    WireFormat,
 };
 use crate::store::meta::{SessionKey, Tip};
 use crate::tokens::TokenCounter;
@@ -212,11 +213,11 @@ impl Engine {
     pub async fn restore(&self, request: RestoreRequest) -> Result<Restored, Error> {
         let key = &request.key;
         let live = self.inner.caches.windows.get(key);
-        let known = live.as_ref().map(|live| live.lock().newest().0);
-        let tip = self.tip(key, Some(known.unwrap_or_default())).await?;
+        let known = live.as_ref().map_or(Version(0), |live| live.lock().newest().0);
+        let mut tip = self.tip(key, Some(known)).await?;
         let version = request.at_version.unwrap_or(tip.head.version);
         let restored = if version == tip.head.version {
-            let live = self.live_window(key, &tip, live).await?;
+            let live = self.live_window(key, &mut tip, live).await?;
             let at = self.newest(key, &tip).await?;
             let preamble = match tip.head.preamble_revision {
                 0 => None,
@@ -226,6 +227,9 @@ impl Engine {
             self.serve(&request, &tip, &at, preamble.as_deref(), &state)
         } else {
             let at = self.position(key, &tip, version).await?;
+            if known != Version(0) {
+                tip.journal.clear();
+            }
             let preamble = self.inner.meta.preamble(key, version).await?;
             let state = self.assemble_log(key, &tip, &at).await?;
             self.serve(&request, &tip, &at, preamble.as_ref(), &state)
@@ -245,13 +249,14 @@ impl Engine {
     async fn live_window(
         &self,
         key: &SessionKey,
-        tip: &Tip,
+        tip: &mut Tip,
         live: Option<Arc<LiveWindow>>,
     ) -> Result<Arc<LiveWindow>, Error> {
         if let Some(live) = live {
             let (is_current, (version, seq)) = {
                 let state = live.lock();
-                let is_current = state.branch == tip.head.branch && state.window_revision == tip.head.window_revision;
+                let is_current =
+                    state.branch == tip.head.branch && state.window_revision == tip.head.window_revision;
                 (is_current, state.newest())
             };
             if is_current && version >= tip.head.version {
@@ -265,6 +270,8 @@ impl Engine {
                 self.keep(key, &live);
                 return Ok(live);
             }
+            // The rows that were read are only those that it lacked.
+            tip.journal.clear();
         }
         metrics::counter!("turnkeep_window_cache_total", "outcome" => "miss").increment(1);
         let at = self.newest(key, tip).await?;
@@ -300,12 +307,14 @@ impl Engine {
         self.entries(key, &at, first, tip.turn.last_seq, vec![]).await
     }
 
-    /// Reads and assembles a log from its start.
+    /// Reads and assembles a log from its start. The tip's journal rows are all
+    /// of its branch's or none.
     async fn assemble_log(&self, key: &SessionKey, tip: &Tip, at: &Position) -> Result<Assembled, Error> {
         // The rows of the tip are of use if the version is on its branch.
         let journal = if at.turn.branch == tip.head.branch { tip.journal.clone() } else { vec![] };
         let last = at.turn.last_seq;
-        let entries = if last == Seq(0) { vec![] } else { self.entries(key, at, Seq(1), last, journal).await? };
+        let entries =
+            if last == Seq(0) { vec![] } else { self.entries(key, at, Seq(1), last, journal).await? };
         let mut state = Assembled::new(&tip.session, at.turn.branch.clone(), tip.head.window_revision);
         let version = at.turn.version;
         let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
@@ -376,7 +385,7 @@ impl Engine {
             known: at.turn.version,
             window_revision: tip.head.window_revision,
             close_pending: request.close_pending,
-            receipt: receipt_prefix(at.turn.turn_digest),
+            receipt: receipt_prefix(at.turn.receipt),
         };
         let profile = &tip.session.profile;
         let room = profile.room(request.reserve_tokens, request.fixed_overhead_tokens);
@@ -423,7 +432,7 @@ fn check_held<'a>(
     if !at.lineage.contains(&held.branch, held.known) || held.known > at.turn.version {
         return Err(FullReason::Rewound);
     }
-    if held.known == at.turn.version && held.receipt != receipt_prefix(at.turn.turn_digest) {
+    if held.known == at.turn.version && held.receipt != receipt_prefix(at.turn.receipt) {
         return Err(FullReason::UnknownWindow);
     }
     if held.window_revision != tip.head.window_revision {

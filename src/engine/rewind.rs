@@ -76,7 +76,7 @@ impl Engine {
             request_id: request.request_id.clone(),
             request_digest: request.digest(),
             entries_digest: digest::of_entries([]),
-            turn_digest: Digest::default(),
+            receipt: Digest::default(),
             prefix_digest: base.prefix_digest,
             calls: base.calls.clone(),
             tokens: 0,
@@ -87,7 +87,7 @@ impl Engine {
             step_kind: String::new(),
             created_at: branch.created_at,
         };
-        turn.turn_digest = digest::of_turn(base.turn_digest, &turn);
+        turn.receipt = digest::of_turn(base.receipt, &turn);
         Ok(NewTurn {
             key: request.key.clone(),
             expected: Expected::unchanged(&tip.head),

@@ -5,11 +5,13 @@ use crate::codec::manifest::{self, Manifest, PreambleLine};
 use crate::codec::segment::{self, BranchLine, Encoded, Header, TurnLine};
 use crate::codec::{digest, frame};
 use crate::limits::{
-    ROLL_UP_RAW_BYTES_MAX, ROLL_UP_SEGMENTS_MIN, ROLL_UP_SMALL_BYTES, SEAL_SEGMENT_RAW_BYTES_MAX, SEGMENT_RAW_BYTES_MAX,
+    ROLL_UP_RAW_BYTES_MAX, ROLL_UP_SEGMENTS_MIN, ROLL_UP_SMALL_BYTES, SEAL_SEGMENT_RAW_BYTES_MAX,
+    SEGMENT_RAW_BYTES_MAX,
 };
 use crate::model::{Branch, BranchId, GenerationId, Segment, Seq, Version, WireFormat};
 use crate::store::meta::{
-    BranchKey, CommitOutcome, JournalRow, ManifestRow, NewRollUp, NewSeal, RecordedTurn, SealedRun, SessionKey,
+    BranchKey, CommitOutcome, JournalRow, ManifestRow, NewRollUp, NewSeal, RecordedTurn, SealedRun,
+    SessionKey,
 };
 use bytes::Bytes;
 
@@ -24,14 +26,17 @@ impl Engine {
         let _ = self.inner.due.try_send(branch);
     }
 
-    /// Seals a branch's journal, all of it. Returns how many segments were
+    /// Seals a branch's journal as it stands. Returns how many segments were
     /// written.
     pub async fn seal_branch(&self, branch: &BranchKey) -> Result<usize, Error> {
         let mut segments = 0;
-        while self.seal_once(branch).await? {
+        loop {
+            let Some(is_rest) = self.seal_once(branch).await? else { return Ok(segments) };
             segments += 1;
+            if !is_rest {
+                return Ok(segments);
+            }
         }
-        Ok(segments)
     }
 
     /// Seals the journals that are due. Returns how many segments were written.
@@ -45,13 +50,13 @@ impl Engine {
         Ok(segments)
     }
 
-    /// Seals one segment's worth of a branch's journal; false if there was
-    /// nothing to seal or another was faster.
-    async fn seal_once(&self, branch: &BranchKey) -> Result<bool, Error> {
+    /// Seals one segment's worth of a branch's journal and tells whether that
+    /// left a rest; nothing if there was nothing to seal or another was faster.
+    async fn seal_once(&self, branch: &BranchKey) -> Result<Option<bool>, Error> {
         let lineage = self.inner.meta.lineage(branch).await?;
-        let Some(tip) = lineage.last() else { return Ok(false) };
+        let Some(tip) = lineage.last() else { return Ok(None) };
         let session = SessionKey { tenant: branch.tenant.clone(), session: tip.session.clone() };
-        let Some(run) = self.put_run(&session, branch, None).await? else { return Ok(false) };
+        let Some((run, is_rest)) = self.put_run(&session, branch, None).await? else { return Ok(None) };
         let seal = NewSeal {
             key: branch.clone(),
             session: session.session.clone(),
@@ -64,27 +69,30 @@ impl Engine {
             Ok(CommitOutcome::Committed) => {
                 metrics::counter!("turnkeep_seals_total").increment(1);
                 metrics::counter!("turnkeep_sealed_raw_bytes_total").increment(bytes);
-                Ok(true)
+                Ok(Some(is_rest))
             }
-            Ok(CommitOutcome::NotAsExpected) => Ok(false),
+            Ok(CommitOutcome::NotAsExpected) => Ok(None),
             Err(error) if error.kind == crate::store::ErrorKind::Fenced => {
-                self.inner.generation.replace_fenced(self.inner.meta.as_ref(), generation, self.now()).await?;
-                Ok(false)
+                self.inner
+                    .generation
+                    .replace_fenced(self.inner.meta.as_ref(), generation, self.now())
+                    .await?;
+                Ok(None)
             }
             Err(error) => Err(error.into()),
         }
     }
 
     /// Puts a segment of a branch's journal, and of a turn that is not
-    /// committed yet, into the object store, with the session's manifest.
-    /// Nothing if there is nothing to seal, or if the journal does not lead up
-    /// to the turn.
+    /// committed yet, into the object store, with the session's manifest. Tells
+    /// whether the journal has more than one segment should hold. Nothing if
+    /// there is nothing to seal, or if the journal does not lead up to the turn.
     pub(super) async fn put_run(
         &self,
         session: &SessionKey,
         branch: &BranchKey,
         new: Option<(RecordedTurn, Bytes)>,
-    ) -> Result<Option<SealedRun>, Error> {
+    ) -> Result<Option<(SealedRun, bool)>, Error> {
         let lineage = self.inner.meta.lineage(branch).await?;
         let Some(tip) = lineage.last() else { return Ok(None) };
         let Some(material) = self.material(branch, tip, new).await? else { return Ok(None) };
@@ -107,19 +115,23 @@ impl Engine {
             writer: generation,
         };
         let (first_version, last_version) = (material.first_version, material.last_version);
-        let key = keys::segment(&self.inner.entropy, &branch.tenant, &branch.branch, header.first_seq, generation);
-        let row = self.put_segment(&branch.branch, &key, header, material.lines, (first_version, last_version)).await?;
+        let key =
+            keys::segment(&self.inner.entropy, &branch.tenant, &branch.branch, header.first_seq, generation);
+        let row = self
+            .put_segment(&branch.branch, &key, header, material.lines, (first_version, last_version))
+            .await?;
         if let (Some(row), Some(body)) = (&manifest_row, manifest) {
             let sha256 = digest::sha256(&body);
             self.put_blob(&row.key, body, sha256).await.map_err(Error::of_objects)?;
         }
-        Ok(Some(SealedRun {
+        let run = SealedRun {
             segment: row,
             expected_sealed_version: tip.sealed_version,
             journal_bytes: material.journal_bytes,
             manifest: manifest_row,
             generation,
-        }))
+        };
+        Ok(Some((run, material.is_rest)))
     }
 
     /// Encodes a segment and puts it; returns its row.
@@ -159,16 +171,20 @@ impl Engine {
         new: Option<(RecordedTurn, Bytes)>,
     ) -> Result<Option<Material>, Error> {
         let first = tip.sealed_version.next().max(tip.first_version);
-        let end = new.as_ref().map_or(Version(u64::MAX), |(recorded, _)| Version(recorded.turn.version.0 - 1));
+        let end =
+            new.as_ref().map_or(Version(u64::MAX), |(recorded, _)| Version(recorded.turn.version.0 - 1));
         let meta = &self.inner.meta;
         let rows = meta.journal(branch, first, end).await?;
+        let all = rows.len();
         let mut taken = take_rows(rows, new.is_none());
+        let is_rest = taken.len() < all;
         let last = match (&new, taken.last()) {
             (Some(_), _) => end,
             (None, Some(row)) => row.version,
             (None, None) => return Ok(None),
         };
-        let mut turns = if first <= last { meta.turns(branch, first, last, SEGMENT_TURNS_MAX).await? } else { vec![] };
+        let mut turns =
+            if first <= last { meta.turns(branch, first, last, SEGMENT_TURNS_MAX).await? } else { vec![] };
         if turns.first().is_some_and(|recorded| recorded.turn.version != first) {
             return Err(Error::internal(format!("branch {} has too many turns to seal", branch.branch)));
         }
@@ -200,6 +216,7 @@ impl Engine {
             turns: turns.iter().map(|r| TurnLine::new(&r.turn, &r.reply)).collect::<Result<_, _>>()?,
             lines,
             journal_bytes,
+            is_rest,
         }))
     }
 
@@ -223,13 +240,22 @@ impl Engine {
             branch: tip.head.branch.clone(),
             config_revision: tip.head.config_revision,
             window_revision: tip.head.window_revision,
-            branches: branches.iter().map(|branch| (BranchLine::from(branch), branch.parent.clone())).collect(),
+            branches: branches
+                .iter()
+                .map(|branch| (BranchLine::from(branch), branch.parent.clone()))
+                .collect(),
             preambles: preambles.iter().map(PreambleLine::new).collect::<Result<_, _>>()?,
             writer: generation,
         };
         let row = ManifestRow {
             session: key.session.clone(),
-            key: keys::manifest(&self.inner.entropy, &key.tenant, &tip.head.branch, tip.head.version, generation),
+            key: keys::manifest(
+                &self.inner.entropy,
+                &key.tenant,
+                &tip.head.branch,
+                tip.head.version,
+                generation,
+            ),
             version: tip.head.version,
         };
         Ok(Some((row, manifest::encode(&manifest)?)))
@@ -275,7 +301,11 @@ impl Engine {
             let header = decoded.header()?;
             lines.push(decoded.lines.clone());
             merged = Some(match merged {
-                None => Header { lineage: lineage.iter().map(BranchLine::from).collect(), writer: generation, ..header },
+                None => Header {
+                    lineage: lineage.iter().map(BranchLine::from).collect(),
+                    writer: generation,
+                    ..header
+                },
                 Some(mut merged) => {
                     merged.turns.extend(header.turns);
                     merged.last_seq = header.last_seq;
@@ -283,8 +313,11 @@ impl Engine {
                 }
             });
         }
-        let (Some(header), Some(first), Some(last)) = (merged, run.first(), run.last()) else { return Ok(false) };
-        let key = keys::segment(&self.inner.entropy, &branch.tenant, &branch.branch, header.first_seq, generation);
+        let (Some(header), Some(first), Some(last)) = (merged, run.first(), run.last()) else {
+            return Ok(false);
+        };
+        let key =
+            keys::segment(&self.inner.entropy, &branch.tenant, &branch.branch, header.first_seq, generation);
         let versions = (first.first_version, last.last_version);
         let new = self.put_segment(&branch.branch, &key, header, lines, versions).await?;
         let roll_up = NewRollUp {
@@ -301,7 +334,10 @@ impl Engine {
                 Ok(outcome == CommitOutcome::Committed)
             }
             Err(error) if error.kind == crate::store::ErrorKind::Fenced => {
-                self.inner.generation.replace_fenced(self.inner.meta.as_ref(), generation, self.now()).await?;
+                self.inner
+                    .generation
+                    .replace_fenced(self.inner.meta.as_ref(), generation, self.now())
+                    .await?;
                 Ok(false)
             }
             Err(error) => Err(error.into()),
@@ -318,6 +354,7 @@ struct Material {
     turns: Vec<TurnLine>,
     lines: Vec<Bytes>,
     journal_bytes: u64,
+    is_rest: bool,
 }
 
 /// The journal rows that go into the next segment: all of them, or as many as

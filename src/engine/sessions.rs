@@ -3,15 +3,16 @@
 use super::{Engine, Error, persist};
 use crate::format;
 use crate::limits::{
-    LABEL_KEY_CHARS_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, MODEL_NAME_BYTES_MAX, PREAMBLE_BYTES_MAX, STRIP_RULES_MAX,
-    TOKENS_MAX,
+    LABEL_KEY_CHARS_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, MODEL_NAME_BYTES_MAX, PREAMBLE_BYTES_MAX,
+    STRIP_RULES_MAX, TOKENS_MAX,
 };
 use crate::model::{
-    Branch, BranchId, CompressionPath, Head, Labels, ModelProfile, Preamble, Seq, Session, SessionId, TenantId, Turn,
-    Version, WireFormat,
+    Branch, BranchId, CompressionPath, Head, Labels, ModelProfile, Preamble, Seq, Session, SessionId,
+    TenantId, Turn, Version, WireFormat,
 };
 use crate::store::meta::{
-    BranchKey, CommitOutcome, CreateOutcome, NewSession, RecordedTurn, SessionKey, SessionQuery, SessionUpdate, Tip,
+    BranchKey, CommitOutcome, CreateOutcome, NewSession, RecordedTurn, SessionKey, SessionQuery,
+    SessionUpdate, Tip,
 };
 use crate::tokens::TokenCounter;
 use bytes::Bytes;
@@ -125,11 +126,8 @@ impl Engine {
             forked_from: None,
             created_at: now,
         };
-        let preamble = if preamble.is_empty() {
-            None
-        } else {
-            Some(new_preamble(&session, preamble, 1, Version(0))?)
-        };
+        let preamble =
+            if preamble.is_empty() { None } else { Some(new_preamble(&session, preamble, 1, Version(0))?) };
         let branch = self.new_branch_id()?;
         let turn = persist::genesis(&key.session, branch.clone(), now);
         let branch = Branch {
@@ -197,13 +195,20 @@ impl Engine {
     }
 
     /// Lists sessions, the newest first.
-    pub async fn list_sessions(&self, tenant: &TenantId, mut query: SessionQuery) -> Result<SessionPage, Error> {
+    pub async fn list_sessions(
+        &self,
+        tenant: &TenantId,
+        mut query: SessionQuery,
+    ) -> Result<SessionPage, Error> {
         let limit = query.limit;
         query.limit = limit.saturating_add(1);
         let mut tips = self.inner.meta.list_sessions(tenant, &query).await?;
         let more = tips.len() > limit as usize;
         tips.truncate(limit as usize);
-        Ok(SessionPage { sessions: tips.into_iter().map(|tip| SessionView::new(tip, None, None)).collect(), more })
+        Ok(SessionPage {
+            sessions: tips.into_iter().map(|tip| SessionView::new(tip, None, None)).collect(),
+            more,
+        })
     }
 
     /// Changes a session's configuration.
@@ -230,7 +235,12 @@ impl Engine {
         }
     }
 
-    fn session_update(&self, key: &SessionKey, tip: &Tip, change: &SessionChange) -> Result<SessionUpdate, Error> {
+    fn session_update(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        change: &SessionChange,
+    ) -> Result<SessionUpdate, Error> {
         let mut session = tip.session.clone();
         if let Some(profile) = &change.profile {
             session.profile = self.resolve_profile(profile.clone())?;
@@ -272,7 +282,8 @@ impl Engine {
         limit: u32,
     ) -> Result<TurnPage, Error> {
         let tip = self.tip(key, None).await?;
-        let mut last = before.map_or(tip.head.version.0, |before| before.0.saturating_sub(1)).min(tip.head.version.0);
+        let mut last =
+            before.map_or(tip.head.version.0, |before| before.0.saturating_sub(1)).min(tip.head.version.0);
         let mut turns = Vec::new();
         // Versions of a session lie on its branches one after another, and below
         // its first branch on those that it was forked from.
@@ -282,7 +293,8 @@ impl Engine {
         let inherited = self.lineage(&oldest).await?;
         let inherited = inherited.spans().split_last().map_or(&[][..], |(_, rest)| rest);
         let starts = inherited.iter().map(|span| (&span.branch, span.first_version));
-        let starts: Vec<_> = starts.chain(own.iter().map(|branch| (&branch.id, branch.first_version))).collect();
+        let starts: Vec<_> =
+            starts.chain(own.iter().map(|branch| (&branch.id, branch.first_version))).collect();
         let wanted = limit as usize + 1;
         for (branch, first) in starts.into_iter().rev() {
             if turns.len() >= wanted || first.0 > last {
@@ -304,12 +316,14 @@ impl Engine {
         let is_name_only = given == ModelProfile { model: given.model.clone(), ..ModelProfile::default() };
         if is_name_only && !given.model.is_empty() {
             return self.inner.options.profiles.get(&given.model).cloned().ok_or_else(|| {
-                let problem = "is not a profile in the service's settings; give context_window_tokens with it";
+                let problem =
+                    "is not a profile in the service's settings; give context_window_tokens with it";
                 Error::invalid("profile.model", problem)
             });
         }
         if given.model.len() > MODEL_NAME_BYTES_MAX {
-            let problem = format!("has {} bytes; at most {MODEL_NAME_BYTES_MAX} are allowed", given.model.len());
+            let problem =
+                format!("has {} bytes; at most {MODEL_NAME_BYTES_MAX} are allowed", given.model.len());
             return Err(Error::invalid("profile.model", problem));
         }
         for (field, tokens) in [
@@ -347,20 +361,25 @@ fn new_preamble(
         return Err(Error::invalid(field, problem));
     }
     format::check_value(&payload).map_err(|error| Error::invalid(field, error.to_string()))?;
-    let tokens = TokenCounter::new(session.format, session.tokenizer()).count_text(&String::from_utf8_lossy(&payload));
+    let tokens =
+        TokenCounter::new(session.format, session.tokenizer()).count_text(&String::from_utf8_lossy(&payload));
     Ok(Preamble { revision, payload, tokens, since_version })
 }
 
 pub(super) fn check_labels(labels: &Labels) -> Result<(), Error> {
     if labels.len() > LABELS_MAX {
-        return Err(Error::invalid("labels", format!("has {} labels; at most {LABELS_MAX} are allowed", labels.len())));
+        return Err(Error::invalid(
+            "labels",
+            format!("has {} labels; at most {LABELS_MAX} are allowed", labels.len()),
+        ));
     }
     for (key, value) in labels {
         let is_key = !key.is_empty()
             && key.len() <= LABEL_KEY_CHARS_MAX
             && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._/-".contains(&b));
         if !is_key {
-            let problem = format!("key {key:?} is not 1 to {LABEL_KEY_CHARS_MAX} characters of `a-z 0-9 . _ / -`");
+            let problem =
+                format!("key {key:?} is not 1 to {LABEL_KEY_CHARS_MAX} characters of `a-z 0-9 . _ / -`");
             return Err(Error::invalid("labels", problem));
         }
         if value.len() > LABEL_VALUE_BYTES_MAX || value.contains('\0') {

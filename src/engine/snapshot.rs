@@ -64,7 +64,11 @@ impl Engine {
     }
 
     /// Last seq and rolling digest of all turns of the log.
-    async fn prefix_digests(&self, key: &SessionKey, tip: &Tip) -> Result<Vec<(Version, Seq, Digest)>, Error> {
+    async fn prefix_digests(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+    ) -> Result<Vec<(Version, Seq, Digest)>, Error> {
         let branch = BranchKey { tenant: key.tenant.clone(), branch: tip.head.branch.clone() };
         let mut turns = Vec::new();
         for span in self.lineage(&branch).await?.spans() {
@@ -76,11 +80,17 @@ impl Engine {
     }
 
     /// A new branch that leaves the log after `turn`.
-    pub(super) async fn rewound_branch(&self, key: &SessionKey, tip: &Tip, turn: &Turn) -> Result<Branch, Error> {
+    pub(super) async fn rewound_branch(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        turn: &Turn,
+    ) -> Result<Branch, Error> {
         let parent = BranchKey { tenant: key.tenant.clone(), branch: turn.branch.clone() };
         self.lineage_to_extend(&parent).await?;
         let now = self.now();
-        let id = BranchId::parse(&self.inner.entropy.id(now)).map_err(|_| Error::internal("mint a branch id"))?;
+        let id =
+            BranchId::parse(&self.inner.entropy.id(now)).map_err(|_| Error::internal("mint a branch id"))?;
         Ok(Branch {
             id,
             session: key.session.clone(),
@@ -109,12 +119,17 @@ impl Engine {
         let newest = self.newest(key, tip).await?;
         let holds = newest.lineage.contains(&window.branch, window.served);
         if !holds || window.window_revision != tip.head.window_revision {
-            return Err(Error::invalid(field, "is a window that was rewound or revised since; restore again"));
+            return Err(Error::invalid(
+                field,
+                "is a window that was rewound or revised since; restore again",
+            ));
         }
         let served = self.position(key, tip, window.served).await?;
         let items = self.window_items(key, tip, &served, window.close_pending).await?;
-        let mut contents: Vec<Digest> = items.iter().map(|item| format::canonical_digest(&item.payload)).collect();
-        let since = self.entries(key, &newest, served.turn.last_seq.next(), tip.turn.last_seq, vec![]).await?;
+        let mut contents: Vec<Digest> =
+            items.iter().map(|item| format::canonical_digest(&item.payload)).collect();
+        let since =
+            self.entries(key, &newest, served.turn.last_seq.next(), tip.turn.last_seq, vec![]).await?;
         let messages = since.iter().filter(|entry| entry.kind == EntryKind::Message);
         contents.extend(messages.map(|entry| format::canonical_digest(&entry.payload)));
         let same = contents.iter().zip(list).take_while(|(content, new)| **content == new.content).count();

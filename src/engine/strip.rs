@@ -111,7 +111,9 @@ impl<'a> Members<'a> {
         let Some(value) = self.0.get(first) else { return false };
         match rest {
             None => serde_json::from_str::<String>(value.get()).is_ok_and(|value| value == expected),
-            Some(rest) => Members::read(value.get().as_bytes()).is_some_and(|members| members.is(rest, expected)),
+            Some(rest) => {
+                Members::read(value.get().as_bytes()).is_some_and(|members| members.is(rest, expected))
+            }
         }
     }
 }

@@ -68,7 +68,9 @@ impl Engine {
             match open.last() {
                 // Deletions of one instant that fill a batch wait for others to
                 // finish first.
-                Some(last) if open.len() == BATCH as usize && last.deleted_at > after => after = last.deleted_at,
+                Some(last) if open.len() == BATCH as usize && last.deleted_at > after => {
+                    after = last.deleted_at;
+                }
                 _ => return Ok(()),
             }
         }
@@ -97,7 +99,12 @@ impl Engine {
         let live: HashSet<GenerationId> = known.iter().filter(|row| !row.fenced).map(|row| row.id).collect();
         let mut after: Option<String> = None;
         loop {
-            let listed = self.inner.blobs.list("", after.as_deref(), BATCH as usize).await.map_err(Error::of_objects)?;
+            let listed = self
+                .inner
+                .blobs
+                .list("", after.as_deref(), BATCH as usize)
+                .await
+                .map_err(Error::of_objects)?;
             let Some(last) = listed.last() else { break };
             after = Some(last.key.clone());
             report.blobs_seen += listed.len();
@@ -105,13 +112,16 @@ impl Engine {
             for blob in listed {
                 match keys::generation(&blob.key) {
                     Some(generation) if fenced.contains(&generation) => candidates.push(blob.key),
-                    Some(generation) if !live.contains(&generation) => report.blobs_of_unknown_generations += 1,
+                    Some(generation) if !live.contains(&generation) => {
+                        report.blobs_of_unknown_generations += 1;
+                    }
                     _ => {}
                 }
             }
             self.erase_orphans(candidates, &mut report).await?;
         }
-        metrics::counter!("turnkeep_blobs_erased_total", "why" => "orphan").increment(report.orphans_erased as u64);
+        metrics::counter!("turnkeep_blobs_erased_total", "why" => "orphan")
+            .increment(report.orphans_erased as u64);
         Ok(report)
     }
 

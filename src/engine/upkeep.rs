@@ -12,18 +12,28 @@ pub(super) fn start(engine: &Engine, due: mpsc::Receiver<BranchKey>) {
     let (seal, deletion) = (options.seal_interval, options.deletion_interval);
     let (sweep, rotation) = (options.sweep_interval, options.generation_rotation);
     spawn(engine, seal_as_told(engine.clone(), due));
-    spawn(engine, repeat(engine.clone(), "seal", seal, |engine| async move {
-        engine.seal_due().await?;
-        engine.roll_up_due().await.map(drop)
-    }));
-    spawn(engine, repeat(engine.clone(), "deletions", deletion, |engine| async move {
-        engine.bury().await.map(drop)
-    }));
-    spawn(engine, repeat(engine.clone(), "sweep", sweep, |engine| async move { engine.sweep().await.map(drop) }));
-    spawn(engine, repeat(engine.clone(), "generation", rotation, |engine| async move {
-        let inner = &engine.inner;
-        inner.generation.rotate(inner.meta.as_ref(), engine.now()).await
-    }));
+    spawn(
+        engine,
+        repeat(engine.clone(), "seal", seal, |engine| async move {
+            engine.seal_due().await?;
+            engine.roll_up_due().await.map(drop)
+        }),
+    );
+    spawn(
+        engine,
+        repeat(engine.clone(), "deletions", deletion, |engine| async move { engine.bury().await.map(drop) }),
+    );
+    spawn(
+        engine,
+        repeat(engine.clone(), "sweep", sweep, |engine| async move { engine.sweep().await.map(drop) }),
+    );
+    spawn(
+        engine,
+        repeat(engine.clone(), "generation", rotation, |engine| async move {
+            let inner = &engine.inner;
+            inner.generation.rotate(inner.meta.as_ref(), engine.now()).await
+        }),
+    );
 }
 
 fn spawn(engine: &Engine, work: impl Future<Output = ()> + Send + 'static) {

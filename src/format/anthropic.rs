@@ -2,7 +2,7 @@
 
 use super::json::{Value, string_token};
 use super::parts::Parts;
-use super::reading::{Call, CallResult, MediaKind, OwnBlocks, Reading, Role, Serving};
+use super::reading::{Call, CallResult, MediaKind, OwnBlocks, ProviderBlock, Reading, Role, Serving};
 use super::{Blocks, INTERRUPTED};
 use crate::model::UnansweredCall;
 use std::borrow::Cow;
@@ -34,9 +34,16 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
             "tool_use" if role == Role::Model => reading.calls.push(block.call(index)),
             "tool_result" if role == Role::User => {
                 let content = block.content.into_iter().flat_map(Value::elements);
-                reading.has_blank_results |= content.filter_map(|block| block.member("text")).any(Value::is_blank);
+                reading.has_blank_results |=
+                    content.filter_map(|block| block.member("text")).any(Value::is_blank);
                 reading.results.push(block.result(index));
                 continue;
+            }
+            kind if role == Role::Model && kind.ends_with("_tool_use") => {
+                reading.provider_blocks.extend(block.provider_block(block.id, index, false));
+            }
+            kind if role == Role::Model && kind.ends_with("_tool_result") => {
+                reading.provider_blocks.extend(block.provider_block(block.tool_use_id, index, true));
             }
             "text" if block.text.is_some_and(Value::is_blank) => {
                 reading.blank_blocks.push(index);
@@ -51,11 +58,6 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
         if !text.is_blank() {
             own.add(false);
         }
-    }
-    if role == Role::Model && reading.calls.is_empty() {
-        let blocks = content.into_iter().flat_map(Value::elements);
-        reading.is_paused = !open_provider_calls(blocks).is_empty();
-        reading.is_unfinished = reading.is_paused;
     }
     parts.whole_if_empty(payload);
     Reading { parts: parts.0, ..reading }.of_blocks(own)
@@ -90,7 +92,15 @@ impl<'a> Block<'a> {
             "title",
         ];
         let [kind, id, name, tool_use_id, text, content, rest @ ..] = value.get(names);
-        Self { kind: kind.and_then(Value::text).unwrap_or_default(), id, name, tool_use_id, text, content, rest }
+        Self {
+            kind: kind.and_then(Value::text).unwrap_or_default(),
+            id,
+            name,
+            tool_use_id,
+            text,
+            content,
+            rest,
+        }
     }
 
     fn call(self, index: usize) -> Call<'a> {
@@ -105,6 +115,15 @@ impl<'a> Block<'a> {
     fn result(self, index: usize) -> CallResult<'a> {
         let id = self.tool_use_id.and_then(Value::text);
         CallResult { id, name: Cow::Borrowed(""), kind: Cow::Borrowed(""), index }
+    }
+
+    fn provider_block(
+        &self,
+        id: Option<Value<'a>>,
+        index: usize,
+        is_result: bool,
+    ) -> Option<ProviderBlock<'a>> {
+        Some(ProviderBlock { id: id?.text()?, index, is_result })
     }
 
     fn is_reasoning(&self) -> bool {
@@ -173,21 +192,6 @@ fn collect_source<'a>(parts: &mut Parts<'a>, source: Option<Value<'a>>, kind: Me
 
 pub(super) fn is_reasoning(block: Value<'_>) -> bool {
     Block::of(block).is_reasoning()
-}
-
-pub(super) fn open_provider_calls<'a>(blocks: impl Iterator<Item = Value<'a>>) -> Vec<usize> {
-    let mut open = Vec::new();
-    for (index, block) in blocks.enumerate() {
-        let [kind, id, tool_use_id] = block.get(["type", "id", "tool_use_id"]);
-        let kind = kind.and_then(Value::text).unwrap_or_default();
-        if kind.ends_with("_tool_use") {
-            open.push((index, id.and_then(Value::text)));
-        } else if kind.ends_with("_tool_result") {
-            let answered = tool_use_id.and_then(Value::text);
-            open.retain(|(_, id)| *id != answered);
-        }
-    }
-    open.into_iter().map(|(index, _)| index).collect()
 }
 
 pub(super) fn interrupted_result(call: &UnansweredCall) -> String {

@@ -37,7 +37,8 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
             let [id, content] = result.get(["toolUseId", "content"]);
             let id = id.and_then(Value::text);
             let content = content.into_iter().flat_map(Value::elements);
-            reading.has_blank_results |= content.filter_map(|block| block.member("text")).any(Value::is_blank);
+            reading.has_blank_results |=
+                content.filter_map(|block| block.member("text")).any(Value::is_blank);
             reading.results.push(CallResult { id, name: Cow::Borrowed(""), kind: Cow::Borrowed(""), index });
             continue;
         } else if text.is_some_and(Value::is_blank) {
@@ -100,5 +101,7 @@ fn collect_content<'a>(parts: &mut Parts<'a>, block: Value<'a>) {
 
 pub(super) fn interrupted_result(call: &UnansweredCall) -> String {
     let id = string_token(&call.call_id);
-    format!(r#"{{"toolResult":{{"toolUseId":{id},"content":[{{"text":"{INTERRUPTED}"}}],"status":"error"}}}}"#)
+    format!(
+        r#"{{"toolResult":{{"toolUseId":{id},"content":[{{"text":"{INTERRUPTED}"}}],"status":"error"}}}}"#
+    )
 }

@@ -139,7 +139,8 @@ impl CallTracker {
         }
         // Within an entry the first call is the first to be answered.
         self.state.interrupted.sort_by_key(|call| (Reverse(call.seq), call.index));
-        let rest = results.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(result, _)| result);
+        let rest =
+            results.iter().zip(&answers).filter(|(_, answer)| answer.is_none()).map(|(result, _)| result);
         let mut late = take(self.rules, rest, &mut self.state.interrupted).into_iter();
         self.state.interrupted.sort_by_key(|call| (call.seq, call.index));
         for answer in answers.iter_mut().filter(|answer| answer.is_none()) {
@@ -167,10 +168,18 @@ fn take<'a>(
     waiting: &mut Vec<UnansweredCall>,
 ) -> Vec<Option<Answer>> {
     let calls = std::mem::take(waiting);
-    let mut search = Search { rules, is_taken: vec![false; calls.len()], calls: &calls, first: 0, by_key: None, by_replacement: None };
+    let mut search = Search {
+        rules,
+        is_taken: vec![false; calls.len()],
+        calls: &calls,
+        first: 0,
+        by_key: None,
+        by_replacement: None,
+    };
     let answers = results.map(|result| search.take(result)).collect();
     let is_taken = search.is_taken;
-    *waiting = calls.into_iter().zip(is_taken).filter_map(|(call, is_taken)| (!is_taken).then_some(call)).collect();
+    *waiting =
+        calls.into_iter().zip(is_taken).filter_map(|(call, is_taken)| (!is_taken).then_some(call)).collect();
     answers
 }
 
@@ -192,12 +201,16 @@ impl<'a> Search<'a> {
         let keys = result_keys(self.rules, result);
         // Nearly always it is the first that waits.
         let is_answered = |call: &UnansweredCall| {
-            kinds_match(result, call) && keys.first().is_some_and(|key| key.is_some() && call_keys(call).contains(key))
+            suits(self.rules, result, call)
+                && keys.first().is_some_and(|key| key.is_some() && call_keys(call).contains(key))
         };
         let position = if self.calls.get(self.first).is_some_and(is_answered) {
             self.first
         } else {
-            keys.into_iter().flatten().find_map(|key| self.find(result, key)).or_else(|| self.find_replaced(result))?
+            keys.into_iter()
+                .flatten()
+                .find_map(|key| self.find(result, key))
+                .or_else(|| self.find_replaced(result))?
         };
         *self.is_taken.get_mut(position)? = true;
         let call = self.calls.get(position)?.clone();
@@ -211,7 +224,8 @@ impl<'a> Search<'a> {
             positions.pop_front();
         }
         let matches = |position: &&usize| {
-            !is_taken(position) && self.calls.get(**position).is_some_and(|call| kinds_match(result, call))
+            !is_taken(position)
+                && self.calls.get(**position).is_some_and(|call| suits(self.rules, result, call))
         };
         positions.iter().find(matches).copied()
     }
@@ -219,13 +233,17 @@ impl<'a> Search<'a> {
     /// A worker that has the call from a window knows it by the id that it has
     /// there.
     fn find_replaced(&mut self, result: &CallResult<'_>) -> Option<usize> {
-        let id = result.id.as_deref().filter(|id| self.rules.call_ids != CallIds::Free && may_be_replacement(id))?;
+        let id = result
+            .id
+            .as_deref()
+            .filter(|id| self.rules.call_ids != CallIds::Free && may_be_replacement(id))?;
         let replacements = self.by_replacement.get_or_insert_with(|| {
             let replacement = |call: &UnansweredCall| replacement_id(&call.call_id, call.seq, call.index);
             self.calls.iter().enumerate().map(|(position, call)| (replacement(call), position)).collect()
         });
         let position = *replacements.get(id)?;
-        (self.is_taken.get(position) == Some(&false) && kinds_match(result, self.calls.get(position)?)).then_some(position)
+        (self.is_taken.get(position) == Some(&false) && suits(self.rules, result, self.calls.get(position)?))
+            .then_some(position)
     }
 }
 
@@ -266,8 +284,10 @@ fn positions_by_key(calls: &[UnansweredCall]) -> HashMap<Key<'_>, VecDeque<usize
     by_key
 }
 
-fn kinds_match(result: &CallResult<'_>, call: &UnansweredCall) -> bool {
-    result.kind == call.kind || openai_responses::answers(&result.kind, &call.kind)
+/// Whether the API takes a result for a call, whatever their ids.
+fn suits(rules: &Rules, result: &CallResult<'_>, call: &UnansweredCall) -> bool {
+    (result.kind == call.kind || openai_responses::answers(&result.kind, &call.kind))
+        && (!rules.pairs_by_name || result.name == call.name)
 }
 
 #[cfg(test)]
@@ -282,7 +302,11 @@ mod tests {
         for (payload, seq) in entries.iter().zip(1..) {
             let pushed = tracker.push(Seq(seq), &read(format, payload.as_bytes()));
             let name = |call: &UnansweredCall| {
-                if call.call_id.is_empty() { format!("{}@{}", call.name, call.index) } else { call.call_id.clone() }
+                if call.call_id.is_empty() {
+                    format!("{}@{}", call.name, call.index)
+                } else {
+                    call.call_id.clone()
+                }
             };
             let late: Vec<_> = pushed.late_results().map(name).collect();
             let [pending, interrupted] = [&tracker.state.pending, &tracker.state.interrupted]
@@ -293,12 +317,16 @@ mod tests {
     }
 
     fn tool_use(ids: &[&str]) -> String {
-        let blocks: Vec<_> = ids.iter().map(|id| format!(r#"{{"type":"tool_use","id":"{id}","name":"t","input":{{}}}}"#)).collect();
+        let blocks: Vec<_> = ids
+            .iter()
+            .map(|id| format!(r#"{{"type":"tool_use","id":"{id}","name":"t","input":{{}}}}"#))
+            .collect();
         format!(r#"{{"role":"assistant","content":[{}]}}"#, blocks.join(","))
     }
 
     fn tool_result(ids: &[&str], text: &str) -> String {
-        let blocks = ids.iter().map(|id| format!(r#"{{"type":"tool_result","tool_use_id":"{id}","content":"r"}}"#));
+        let blocks =
+            ids.iter().map(|id| format!(r#"{{"type":"tool_result","tool_use_id":"{id}","content":"r"}}"#));
         let text = format!(r#"{{"type":"text","text":"{text}"}}"#);
         let blocks: Vec<_> = blocks.chain(std::iter::once(text)).collect();
         format!(r#"{{"role":"user","content":[{}]}}"#, blocks.join(","))
@@ -320,16 +348,24 @@ mod tests {
 
     #[test]
     fn entries_that_windows_leave_out_interrupt_nothing() {
-        let entries =
-            [tool_use(&["a"]), r#"{"role":"system","content":"x"}"#.into(), r#"{"role":"user","content":" "}"#.into()];
+        let entries = [
+            tool_use(&["a"]),
+            r#"{"role":"system","content":"x"}"#.into(),
+            r#"{"role":"user","content":" "}"#.into(),
+        ];
         let states = follow(WireFormat::AnthropicMessages, &entries.each_ref().map(String::as_str));
         assert_eq!(states, ["a||", "a||", "a||"]);
     }
 
     #[test]
     fn a_reused_id_means_the_nearest_call() {
-        let entries =
-            [tool_use(&["a"]), tool_result(&[], "x"), tool_use(&["a"]), tool_result(&[], "y"), tool_result(&["a"], "")];
+        let entries = [
+            tool_use(&["a"]),
+            tool_result(&[], "x"),
+            tool_use(&["a"]),
+            tool_result(&[], "y"),
+            tool_result(&["a"], ""),
+        ];
         let format = WireFormat::AnthropicMessages;
         let mut tracker = CallTracker::new(format, CallState::default());
         for (payload, seq) in entries.iter().zip(1..) {
@@ -340,7 +376,9 @@ mod tests {
 
     #[test]
     fn each_chat_message_is_a_step() {
-        let call = |id| format!(r#"{{"role":"assistant","tool_calls":[{{"id":"{id}","function":{{"name":"f"}}}}]}}"#);
+        let call = |id| {
+            format!(r#"{{"role":"assistant","tool_calls":[{{"id":"{id}","function":{{"name":"f"}}}}]}}"#)
+        };
         let result = |id| format!(r#"{{"role":"tool","tool_call_id":"{id}","content":""}}"#);
         let entries = [call("a"), call("b"), result("a"), result("b")];
         let states = follow(WireFormat::OpenaiChat, &entries.each_ref().map(String::as_str));

@@ -169,9 +169,10 @@ fn decode(mut content: &[u8], out: &mut Vec<u8>) {
 /// surrogate pair; returns how many bytes they take.
 fn decode_unicode_escape(escape: &[u8], out: &mut Vec<u8>) -> usize {
     let unit = unicode_escape(escape).unwrap_or(0xfffd);
-    let pair = escape.get(6..).and_then(unicode_escape).filter(|low| {
-        (0xd800..0xdc00).contains(&unit) && (0xdc00..0xe000).contains(low)
-    });
+    let pair = escape
+        .get(6..)
+        .and_then(unicode_escape)
+        .filter(|low| (0xd800..0xdc00).contains(&unit) && (0xdc00..0xe000).contains(low));
     if let Some(low) = pair {
         let char = char::from_u32(0x1_0000 + ((unit - 0xd800) << 10) + (low - 0xdc00));
         out.extend_from_slice(char.unwrap_or_default().encode_utf8(&mut [0; 4]).as_bytes());

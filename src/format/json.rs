@@ -261,7 +261,8 @@ mod tests {
     fn members_and_elements_are_the_tokens_as_they_stand() {
         let source = br#" {"a" : 1.0e+2,"b":[ {"x":"]}\""} ,"\\", [], null ] , "a":{}, "c":"\u00e9" } "#;
         let value = Value::of(source);
-        let members: Vec<_> = value.members().flat_map(|(key, value)| bytes([key, value].into_iter())).collect();
+        let members: Vec<_> =
+            value.members().flat_map(|(key, value)| bytes([key, value].into_iter())).collect();
         let b = r#"[ {"x":"]}\""} ,"\\", [], null ]"#;
         assert_eq!(members, [r#""a""#, "1.0e+2", r#""b""#, b, r#""a""#, "{}", r#""c""#, r#""\u00e9""#]);
         let [a, b, c, none] = value.get(["a", "b", "c", "d"]);
@@ -302,7 +303,10 @@ mod tests {
 
     #[test]
     fn scanning_ends_on_bytes_that_are_no_json() {
-        for source in ["", "{", "[", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\":1", "[1,", "[1", "]", "\"\\", "{,}", "[:"] {
+        for source in [
+            "", "{", "[", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\":1", "[1,", "[1", "]", "\"\\", "{,}",
+            "[:",
+        ] {
             let value = Value::of(source.as_bytes());
             assert!(value.members().count() + value.elements().count() <= 1, "{source}");
             let _ = (value.text(), value.is_blank(), value.bytes());

@@ -55,7 +55,8 @@ impl<'a> Message<'a> {
             "reasoning_details",
         ];
         let values = Value::of(payload).get(names).map(|value| value.filter(|value| !value.is_null()));
-        let [role, content, name, tool_call_id, tool_calls, function_call, refusal, audio, rest @ ..] = values;
+        let [role, content, name, tool_call_id, tool_calls, function_call, refusal, audio, rest @ ..] =
+            values;
         let [reasoning_content, reasoning, reasoning_details] = rest;
         Self {
             payload,
@@ -95,8 +96,10 @@ impl<'a> Message<'a> {
         let mut calls = Vec::new();
         for call in self.tool_calls.into_iter().flat_map(Value::elements) {
             let [id, function, custom] = call.get(["id", "function", "custom"]);
-            let [name, arguments, input] =
-                function.or(custom).map(|called| called.get(["name", "arguments", "input"])).unwrap_or_default();
+            let [name, arguments, input] = function
+                .or(custom)
+                .map(|called| called.get(["name", "arguments", "input"]))
+                .unwrap_or_default();
             parts.block(call, |parts| [arguments, input].into_iter().for_each(|text| parts.text(text)));
             calls.push(Call { id: id.and_then(Value::text), ..called(name, "", calls.len()) });
         }
@@ -105,7 +108,8 @@ impl<'a> Message<'a> {
             parts.block(function, |parts| parts.text(arguments));
             calls.push(called(name, FUNCTION, calls.len()));
         }
-        let has_answer = !calls.is_empty() || self.has_content() || self.refusal.is_some() || self.audio.is_some();
+        let has_answer =
+            !calls.is_empty() || self.has_content() || self.refusal.is_some() || self.audio.is_some();
         let serving = if has_answer { Serving::Shown } else { Serving::Omitted };
         self.finish(Reading { calls, serving, ..Reading::new(Role::Model) }, parts)
     }

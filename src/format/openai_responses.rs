@@ -55,7 +55,8 @@ pub(super) fn answers(result_kind: &str, call_kind: &str) -> bool {
 
 pub(super) fn read(payload: &[u8]) -> Reading<'_> {
     let item = Value::of(payload);
-    let [kind, id, call_id, approval_id, name] = item.get(["type", "id", "call_id", "approval_request_id", "name"]);
+    let [kind, id, call_id, approval_id, name] =
+        item.get(["type", "id", "call_id", "approval_request_id", "name"]);
     let [kind, id, call_id, approval_id, name] =
         [kind, id, call_id, approval_id, name].map(|value| value.and_then(Value::text));
     let kind = kind.unwrap_or_default();
@@ -133,14 +134,18 @@ pub(super) fn interrupted_result(call: &UnansweredCall) -> String {
     let members = match kind {
         "shell_call_output" => {
             let outcome = r#"{"type":"exit","exit_code":1}"#;
-            format!(r#""call_id":{id},"output":[{{"stdout":"","stderr":"{INTERRUPTED}","outcome":{outcome}}}]"#)
+            format!(
+                r#""call_id":{id},"output":[{{"stdout":"","stderr":"{INTERRUPTED}","outcome":{outcome}}}]"#
+            )
         }
         "apply_patch_call_output" => format!(r#""call_id":{id},"status":"failed","output":"{INTERRUPTED}""#),
         "computer_call_output" => {
             let screenshot = format!(r#"{{"type":"computer_screenshot","image_url":"{BLANK_SCREENSHOT}"}}"#);
             format!(r#""call_id":{id},"output":{screenshot}"#)
         }
-        "tool_search_output" => format!(r#""call_id":{id},"execution":"client","status":"completed","tools":[]"#),
+        "tool_search_output" => {
+            format!(r#""call_id":{id},"execution":"client","status":"completed","tools":[]"#)
+        }
         "mcp_approval_response" => {
             format!(r#""approval_request_id":{id},"approve":false,"reason":"{INTERRUPTED}""#)
         }

@@ -81,12 +81,25 @@ mod tests {
         for other in ["[]", "1", "null", "\"{}\"", " [{}]"] {
             assert_eq!(refused(other.as_bytes()), PayloadError::NotObject, "{other}");
         }
-        for broken in
-            ["", " ", "{", "{}{}", "{} x", "{\"a\":01}", "{\"a\":\"\n\"}", "{'a':1}", "{\"a\":1,}", "\u{feff}{}", "{\"a\":NaN}"]
-        {
+        for broken in [
+            "",
+            " ",
+            "{",
+            "{}{}",
+            "{} x",
+            "{\"a\":01}",
+            "{\"a\":\"\n\"}",
+            "{'a':1}",
+            "{\"a\":1,}",
+            "\u{feff}{}",
+            "{\"a\":NaN}",
+        ] {
             assert!(matches!(refused(broken.as_bytes()), PayloadError::NotJson { .. }), "{broken}");
         }
-        assert_eq!(refused(b"{]").to_string(), "is not one JSON value: key must be a string at line 1 column 2");
+        assert_eq!(
+            refused(b"{]").to_string(),
+            "is not one JSON value: key must be a string at line 1 column 2"
+        );
     }
 
     #[test]
@@ -94,6 +107,10 @@ mod tests {
         let payload = Bytes::from_static(b"{\r\n\"a\" :\n[1,\r2],\"b\":\"x\\n y\"}\n");
         assert_eq!(to_single_line(payload), r#"{  "a" : [1, 2],"b":"x\n y"} "#);
         let plain = Bytes::from_static(b"{\"a\":\"x\\n\"}");
-        assert_eq!(to_single_line(plain.clone()).as_ptr(), plain.as_ptr(), "nothing to change, nothing copied");
+        assert_eq!(
+            to_single_line(plain.clone()).as_ptr(),
+            plain.as_ptr(),
+            "nothing to change, nothing copied"
+        );
     }
 }

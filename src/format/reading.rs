@@ -62,6 +62,17 @@ pub struct CallResult<'a> {
     pub index: usize,
 }
 
+/// A block that calls a tool of the provider, or answers such a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderBlock<'a> {
+    /// The call's id.
+    pub id: Cow<'a, str>,
+    /// Index of the block.
+    pub index: usize,
+    /// Whether it is the answer.
+    pub is_result: bool,
+}
+
 /// What kind of media a part is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MediaKind {
@@ -117,12 +128,11 @@ pub struct Reading<'a> {
     /// Whether the model reasons in it where reasoning must precede the calls
     /// of a message.
     pub has_reasoning: bool,
-    /// Whether it is a message that the API takes whole only if the model goes
-    /// on with it: it ends with reasoning, or it is paused.
-    pub is_unfinished: bool,
-    /// Whether the model was stopped while the provider ran a tool for it: the
-    /// API is to be called again with this entry at the end.
-    pub is_paused: bool,
+    /// Whether it is a message that ends with reasoning, which the API takes
+    /// whole only if the model goes on with it.
+    pub ends_with_reasoning: bool,
+    /// Calls of the provider's own tools, and their results.
+    pub provider_blocks: Vec<ProviderBlock<'a>>,
 }
 
 impl<'a> Reading<'a> {
@@ -138,8 +148,8 @@ impl<'a> Reading<'a> {
             blank_blocks: Vec::new(),
             has_blank_results: false,
             has_reasoning: false,
-            is_unfinished: false,
-            is_paused: false,
+            ends_with_reasoning: false,
+            provider_blocks: Vec::new(),
         }
     }
 
@@ -159,6 +169,7 @@ impl<'a> Reading<'a> {
             kind: owned(result.kind),
             index: result.index,
         };
+        let provider_block = |block: ProviderBlock<'_>| ProviderBlock { id: owned(block.id), ..block };
         Reading {
             role: self.role,
             calls: self.calls.into_iter().map(call).collect(),
@@ -169,8 +180,8 @@ impl<'a> Reading<'a> {
             blank_blocks: self.blank_blocks,
             has_blank_results: self.has_blank_results,
             has_reasoning: self.has_reasoning,
-            is_unfinished: self.is_unfinished,
-            is_paused: self.is_paused,
+            ends_with_reasoning: self.ends_with_reasoning,
+            provider_blocks: self.provider_blocks.into_iter().map(provider_block).collect(),
         }
     }
 
@@ -185,7 +196,7 @@ impl<'a> Reading<'a> {
         }
         if self.role == Role::Model && own.reasoning > 0 {
             self.has_reasoning = true;
-            self.is_unfinished |= own.ends_with_reasoning && self.calls.is_empty();
+            self.ends_with_reasoning = own.ends_with_reasoning && self.calls.is_empty();
             if own.reasoning == own.count {
                 self.serving = Serving::WithNext;
             }

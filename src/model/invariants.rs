@@ -37,12 +37,18 @@ pub fn segments_cover_the_sealed_log_once(branch: &Branch, segments: &[Segment])
     let mut version = None;
     for segment in segments {
         if segment.first_seq != seq.next() {
-            return Err(format!("segment {} begins with entry {}, after entry {seq}", segment.key, segment.first_seq));
+            return Err(format!(
+                "segment {} begins with entry {}, after entry {seq}",
+                segment.key, segment.first_seq
+            ));
         }
         if let Some(last) = version
             && segment.first_version.0 != last + 1
         {
-            return Err(format!("segment {} begins with turn {}, after {last}", segment.key, segment.first_version));
+            return Err(format!(
+                "segment {} begins with turn {}, after {last}",
+                segment.key, segment.first_version
+            ));
         }
         seq = segment.last_seq;
         version = Some(segment.last_version.0);
@@ -65,7 +71,8 @@ pub fn journal_holds_the_unsealed_turns(
     turns: &[Turn],
     journal: &[(Seq, Seq)],
 ) -> Result<(), Violation> {
-    let unsealed = turns.iter().filter(|turn| turn.version > branch.sealed_version && turn.first_seq <= turn.last_seq);
+    let unsealed =
+        turns.iter().filter(|turn| turn.version > branch.sealed_version && turn.first_seq <= turn.last_seq);
     let unsealed: Vec<_> = unsealed.map(|turn| (turn.first_seq, turn.last_seq)).collect();
     if unsealed == journal {
         Ok(())

@@ -31,7 +31,9 @@ impl TurnKind {
 
     /// The kind of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Genesis, Self::Persist, Self::Rewind, Self::Fork].into_iter().find(|kind| kind.as_str() == name)
+        [Self::Genesis, Self::Persist, Self::Rewind, Self::Fork]
+            .into_iter()
+            .find(|kind| kind.as_str() == name)
     }
 }
 
@@ -97,7 +99,7 @@ pub struct Turn {
     /// Digest of the turn's payloads as stored.
     pub entries_digest: Digest,
     /// The receipt: chains all turns from the first.
-    pub turn_digest: Digest,
+    pub receipt: Digest,
     /// Rolling digest of the contents of all entries, as received.
     pub prefix_digest: Digest,
     /// Calls without a result after it.

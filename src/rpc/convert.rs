@@ -8,8 +8,9 @@ use crate::engine::{
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, TOKENS_MAX};
 use crate::model::{
-    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, ModelProfile, NextStep, Origin, Preamble, Repair,
-    RepairKind, RequestId, SessionId, TenantId, Tokenizer, Turn, TurnKind, UnansweredCall, Usage, WireFormat,
+    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, ModelProfile, NextStep, Origin,
+    Preamble, Repair, RepairKind, RequestId, SessionId, TenantId, Tokenizer, Turn, TurnKind, UnansweredCall,
+    Usage, WireFormat,
 };
 use crate::store::meta::SessionKey;
 use bytes::Bytes;
@@ -54,7 +55,8 @@ pub(super) fn new_entries(field: &str, entries: Vec<pb::NewEntry>) -> Result<Vec
 }
 
 pub(super) fn usage(usage: pb::Usage) -> Result<Usage, Error> {
-    let pb::Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id } = usage;
+    let pb::Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id } =
+        usage;
     if model.len() > MODEL_NAME_BYTES_MAX {
         let problem = format!("has {} bytes; at most {MODEL_NAME_BYTES_MAX} are allowed", model.len());
         return Err(Error::invalid("usage.model", problem));
@@ -87,7 +89,7 @@ pub(super) fn session_config(field: &str, session: pb::Session) -> Result<Sessio
 }
 
 /// A change of the fields that a mask names.
-pub(super) fn session_change(session: pb::Session, mask: &[String]) -> Result<SessionChange, Error> {
+pub(super) fn session_change(session: &pb::Session, mask: &[String]) -> Result<SessionChange, Error> {
     if mask.is_empty() {
         return Err(Error::invalid("update_mask", "names no field"));
     }
@@ -218,9 +220,10 @@ pub(super) fn session(view: SessionView) -> pb::Session {
         log_tokens,
         create_time: Some(timestamp(session.created_at)),
         update_time: Some(timestamp(head.updated_at)),
-        forked_from: session
-            .forked_from
-            .map(|origin| pb::ForkOrigin { session: origin.session.resource_name(), version: origin.version.0 }),
+        forked_from: session.forked_from.map(|origin| pb::ForkOrigin {
+            session: origin.session.resource_name(),
+            version: origin.version.0,
+        }),
         stored_bytes,
     }
 }
@@ -238,7 +241,7 @@ pub(super) fn turn(turn: Turn) -> pb::Turn {
         first_seq: turn.first_seq.0,
         last_seq: turn.last_seq.0,
         request_id: turn.request_id.to_string(),
-        receipt: Bytes::copy_from_slice(&turn.turn_digest.0),
+        receipt: Bytes::copy_from_slice(&turn.receipt.0),
         tokens: turn.tokens,
         payload_bytes: turn.payload_bytes,
         create_time: Some(timestamp(turn.created_at)),
@@ -250,11 +253,12 @@ pub(super) fn turn(turn: Turn) -> pb::Turn {
 }
 
 fn usage_to(usage: Usage) -> pb::Usage {
-    let Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id } = usage;
+    let Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id } =
+        usage;
     pb::Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id }
 }
 
-pub(super) fn deletion(deletion: Deletion) -> pb::DeletionReceipt {
+pub(super) fn deletion(deletion: &Deletion) -> pb::DeletionReceipt {
     let state = match deletion.state {
         DeletionState::Pending => pb::DeletionState::Pending,
         DeletionState::Erased => pb::DeletionState::Erased,

@@ -22,7 +22,8 @@ pub(super) async fn observe<T>(
     };
     let code = format!("{code:?}");
     metrics::counter!("turnkeep_requests_total", "method" => method, "code" => code.clone()).increment(1);
-    metrics::histogram!("turnkeep_request_seconds", "method" => method).record(started.elapsed().as_secs_f64());
+    metrics::histogram!("turnkeep_request_seconds", "method" => method)
+        .record(started.elapsed().as_secs_f64());
     tracing::debug!(method, code, elapsed_us = started.elapsed().as_micros(), "call");
     outcome
 }

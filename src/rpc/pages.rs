@@ -43,7 +43,10 @@ pub(super) fn read_turn_token(token: &str) -> Result<Option<Version>, Error> {
     if token.is_empty() {
         return Ok(None);
     }
-    decode(token).and_then(|text| text.parse().ok()).map(|version| Some(Version(version))).ok_or_else(wrong_token)
+    decode(token)
+        .and_then(|text| text.parse().ok())
+        .map(|version| Some(Version(version)))
+        .ok_or_else(wrong_token)
 }
 
 fn decode(token: &str) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Types and services that are generated from `proto/`.
 
 #![allow(
+    clippy::all,
     clippy::pedantic,
     clippy::allow_attributes_without_reason,
     missing_debug_implementations,

@@ -39,7 +39,8 @@ impl Sessions {
     async fn list(&self, request: pb::ListSessionsRequest) -> Result<pb::ListSessionsResponse, Error> {
         let filter = request.filter.unwrap_or_default();
         if filter.labels.len() > FILTER_LABELS_MAX {
-            let problem = format!("has {} labels; at most {FILTER_LABELS_MAX} are allowed", filter.labels.len());
+            let problem =
+                format!("has {} labels; at most {FILTER_LABELS_MAX} are allowed", filter.labels.len());
             return Err(Error::invalid("filter.labels", problem));
         }
         let query = SessionQuery {
@@ -64,7 +65,7 @@ impl Sessions {
         let session = request.session.ok_or_else(|| Error::invalid("session", "is required"))?;
         let mask = request.update_mask.map(|mask| mask.paths).unwrap_or_default();
         let key = self.key("session.name", &session.name)?;
-        let change = convert::session_change(session, &mask)?;
+        let change = convert::session_change(&session, &mask)?;
         Ok(convert::session(self.engine.update_session(key, change).await?))
     }
 
@@ -101,7 +102,10 @@ impl Sessions {
             Some(last) if page.more => pages::turn_token(last.version),
             _ => String::new(),
         };
-        Ok(pb::ListTurnsResponse { turns: page.turns.into_iter().map(convert::turn).collect(), next_page_token })
+        Ok(pb::ListTurnsResponse {
+            turns: page.turns.into_iter().map(convert::turn).collect(),
+            next_page_token,
+        })
     }
 }
 
@@ -114,7 +118,10 @@ impl pb::session_service_server::SessionService for Sessions {
         observe("CreateSession", self.create(request.into_inner())).await
     }
 
-    async fn get_session(&self, request: Request<pb::GetSessionRequest>) -> Result<Response<pb::Session>, Status> {
+    async fn get_session(
+        &self,
+        request: Request<pb::GetSessionRequest>,
+    ) -> Result<Response<pb::Session>, Status> {
         let request = request.into_inner();
         observe("GetSession", async {
             let key = self.key("name", &request.name)?;
@@ -144,7 +151,7 @@ impl pb::session_service_server::SessionService for Sessions {
         let request = request.into_inner();
         observe("DeleteSession", async {
             let key = self.key("name", &request.name)?;
-            Ok(convert::deletion(self.engine.delete_session(key, request.include_forks).await?))
+            Ok(convert::deletion(&self.engine.delete_session(key, request.include_forks).await?))
         })
         .await
     }
@@ -156,12 +163,15 @@ impl pb::session_service_server::SessionService for Sessions {
         let request = request.into_inner();
         observe("GetDeletionReceipt", async {
             let key = self.key("name", &request.name)?;
-            Ok(convert::deletion(self.engine.deletion(&key).await?))
+            Ok(convert::deletion(&self.engine.deletion(&key).await?))
         })
         .await
     }
 
-    async fn fork_session(&self, request: Request<pb::ForkSessionRequest>) -> Result<Response<pb::Session>, Status> {
+    async fn fork_session(
+        &self,
+        request: Request<pb::ForkSessionRequest>,
+    ) -> Result<Response<pb::Session>, Status> {
         observe("ForkSession", self.fork(request.into_inner())).await
     }
 

@@ -1,6 +1,7 @@
 //! Engine errors as gRPC statuses with google.rpc details.
 
 use crate::engine::{Error, Reason};
+use crate::entropy::Entropy;
 use std::collections::HashMap;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -52,7 +53,10 @@ pub fn to_status(error: &Error) -> Status {
         Error::JournalFull { session, bytes, limit } => {
             tell("session", session.resource_name());
             tell("limit_bytes", limit.to_string());
-            details.add_quota_failure_violation(session.resource_name(), format!("{bytes} bytes in the journal"));
+            details.add_quota_failure_violation(
+                session.resource_name(),
+                format!("{bytes} bytes in the journal"),
+            );
         }
         Error::Contention { session, .. } => tell("session", session.resource_name()),
         Error::LineageTooDeep { limit } => {
@@ -67,8 +71,14 @@ pub fn to_status(error: &Error) -> Status {
             message = format!("entries {first} to {last} of session {session} cannot be read");
         }
         Error::Internal { context, source } => {
-            let id = uuid_of_error(error);
-            tracing::error!(error_id = id, context, source = source.as_ref().map(ToString::to_string), "internal error");
+            // Joins what the client is told with what the log says.
+            let id = Entropy::of_process().hex::<8>();
+            tracing::error!(
+                error_id = id,
+                context,
+                source = source.as_ref().map(ToString::to_string),
+                "internal error"
+            );
             message = format!("internal error {id}");
             tell("error_id", id);
         }
@@ -100,12 +110,6 @@ fn chain(error: &impl std::error::Error) -> String {
     text
 }
 
-/// Joins what a client was told with what the log says.
-fn uuid_of_error(error: &Error) -> String {
-    use std::hash::{BuildHasher as _, RandomState};
-    format!("{:016x}", RandomState::new().hash_one(error.to_string()))
-}
-
 /// The code of a reason; docs/errors.md has the same table.
 pub(super) fn code(reason: Reason) -> Code {
     match reason {
@@ -113,7 +117,9 @@ pub(super) fn code(reason: Reason) -> Code {
         Reason::SessionNotFound | Reason::VersionNotFound => Code::NotFound,
         Reason::SessionExists => Code::AlreadyExists,
         Reason::VersionMismatch | Reason::EtagMismatch | Reason::Contention => Code::Aborted,
-        Reason::SnapshotContradictsLog | Reason::LineageTooDeep | Reason::NewerFormat => Code::FailedPrecondition,
+        Reason::SnapshotContradictsLog | Reason::LineageTooDeep | Reason::NewerFormat => {
+            Code::FailedPrecondition
+        }
         Reason::JournalFull
         | Reason::MetadataUnavailable
         | Reason::ObjectsUnavailable

@@ -24,23 +24,32 @@ impl Transcripts {
         Self { engine, tenant }
     }
 
-    async fn persist(&self, request: pb::PersistTranscriptRequest) -> Result<pb::PersistTranscriptResponse, Error> {
+    async fn persist(
+        &self,
+        request: pb::PersistTranscriptRequest,
+    ) -> Result<pb::PersistTranscriptResponse, Error> {
         use pb::persist_transcript_request::{Append, Input as Wire, Snapshot};
         let input = match request.input {
             None => Input::Append(vec![]),
-            Some(Wire::Append(Append { entries })) => Input::Append(convert::new_entries("append.entries", entries)?),
-            Some(Wire::Snapshot(Snapshot { entries, window_id, allow_rewind })) => {
-                Input::Snapshot { entries: convert::new_entries("snapshot.entries", entries)?, window_id, allow_rewind }
+            Some(Wire::Append(Append { entries })) => {
+                Input::Append(convert::new_entries("append.entries", entries)?)
             }
+            Some(Wire::Snapshot(Snapshot { entries, window_id, allow_rewind })) => Input::Snapshot {
+                entries: convert::new_entries("snapshot.entries", entries)?,
+                window_id,
+                allow_rewind,
+            },
         };
         if request.step_kind.len() > STEP_KIND_BYTES_MAX {
-            let problem = format!("has {} bytes; at most {STEP_KIND_BYTES_MAX} are allowed", request.step_kind.len());
+            let problem =
+                format!("has {} bytes; at most {STEP_KIND_BYTES_MAX} are allowed", request.step_kind.len());
             return Err(Error::invalid("step_kind", problem));
         }
         if request.score.is_some_and(|score| !score.is_finite()) {
             return Err(Error::invalid("score", "must be a finite number"));
         }
-        let create = request.create_if_missing.map(|config| convert::session_config("create_if_missing", config));
+        let create =
+            request.create_if_missing.map(|config| convert::session_config("create_if_missing", config));
         let persist = PersistRequest {
             key: convert::session_key(&self.tenant, "session", &request.session)?,
             request_id: convert::request_id(&request.request_id)?,
@@ -87,7 +96,10 @@ impl Transcripts {
         Ok(stream::iter(messages).boxed())
     }
 
-    async fn read(&self, request: pb::ReadTranscriptRequest) -> Result<Messages<pb::ReadTranscriptResponse>, Error> {
+    async fn read(
+        &self,
+        request: pb::ReadTranscriptRequest,
+    ) -> Result<Messages<pb::ReadTranscriptResponse>, Error> {
         use pb::read_transcript_response::Part;
         let key = convert::session_key(&self.tenant, "session", &request.session)?;
         let range = LogRange {
@@ -100,15 +112,18 @@ impl Transcripts {
         let entries = entries.flat_map(|piece| {
             let messages: Vec<_> = match piece {
                 Ok(entries) => chunks(entries, |entry: &Entry| entry.payload.len())
-                    .map(|entries| Part::Entries(pb::Entries { entries: entries.iter().map(convert::entry).collect() }))
+                    .map(|entries| {
+                        Part::Entries(pb::Entries { entries: entries.iter().map(convert::entry).collect() })
+                    })
                     .map(Ok)
                     .collect(),
                 Err(error) => vec![Err(super::to_status(&error))],
             };
             stream::iter(messages)
         });
-        let messages =
-            header.chain(entries).map(|part| part.map(|part| pb::ReadTranscriptResponse { part: Some(part) }));
+        let messages = header
+            .chain(entries)
+            .map(|part| part.map(|part| pb::ReadTranscriptResponse { part: Some(part) }));
         Ok(messages.boxed())
     }
 }
@@ -135,7 +150,7 @@ impl pb::transcript_service_server::TranscriptService for Transcripts {
         &self,
         request: Request<pb::PersistTranscriptRequest>,
     ) -> Result<Response<pb::PersistTranscriptResponse>, Status> {
-        observe("PersistTranscript", self.persist(request.into_inner())).await
+        observe("PersistTranscript", Box::pin(self.persist(request.into_inner()))).await
     }
 
     type RestoreTranscriptStream = Messages<pb::RestoreTranscriptResponse>;

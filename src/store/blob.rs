@@ -45,7 +45,12 @@ pub trait BlobStore: std::fmt::Debug + Send + Sync + 'static {
     /// Lists blobs in the order of their keys: those that begin with `prefix`
     /// and come after the key `after`, at most `limit` of them, which the store
     /// may lower. An empty answer means that there are no more.
-    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<BlobInfo>, StoreError>;
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<BlobInfo>, StoreError>;
 
     /// Checks that the store can be used and keeps its promises, above all that
     /// it refuses to overwrite. Called once at start-up.
@@ -61,7 +66,9 @@ pub(super) async fn probe_create_only(store: &dyn BlobStore) -> Result<(), Store
     match store.put_new(KEY, other.clone(), digest::sha256(&other)).await {
         Err(error) if error.kind == ErrorKind::KeyTaken => {}
         Err(error) => return Err(error),
-        Ok(()) => return Err(StoreError::new(ErrorKind::Internal, "the blob store lets a blob be overwritten")),
+        Ok(()) => {
+            return Err(StoreError::new(ErrorKind::Internal, "the blob store lets a blob be overwritten"));
+        }
     }
     if store.get(KEY).await? == first {
         Ok(())

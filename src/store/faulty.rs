@@ -139,7 +139,12 @@ impl BlobStore for FaultyBlobs {
         self.inner.delete(key).await
     }
 
-    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<BlobInfo>, StoreError> {
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<BlobInfo>, StoreError> {
         self.before(false).await?;
         self.inner.list(prefix, after, limit).await
     }

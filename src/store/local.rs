@@ -114,8 +114,14 @@ impl BlobStore for LocalBlobs {
         }
     }
 
-    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<BlobInfo>, StoreError> {
-        let (root, prefix, after) = (self.root.clone(), prefix.to_owned(), after.unwrap_or_default().to_owned());
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<BlobInfo>, StoreError> {
+        let (root, prefix, after) =
+            (self.root.clone(), prefix.to_owned(), after.unwrap_or_default().to_owned());
         self.run(format!("list {prefix}"), move || {
             let mut found = Vec::new();
             walk(&root, "", &prefix, &after, limit, &mut found)?;
@@ -209,7 +215,8 @@ fn walk(
 }
 
 fn blob_info(key: String, metadata: &fs::Metadata) -> BlobInfo {
-    let modified = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    let modified =
+        metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     BlobInfo { key, bytes: metadata.len(), written_at: Micros::default().plus(modified) }
 }
 

@@ -3,8 +3,8 @@
 
 use crate::clock::Micros;
 use crate::model::{
-    Branch, BranchId, CompressionPath, Deletion, Digest, GenerationId, Head, Labels, Preamble, RequestId, Segment, Seq,
-    Session, SessionId, TenantId, Turn, Version,
+    Branch, BranchId, CompressionPath, Deletion, Digest, GenerationId, Head, Labels, Preamble, RequestId,
+    Segment, Seq, Session, SessionId, TenantId, Turn, Version,
 };
 use crate::store::StoreError;
 use async_trait::async_trait;
@@ -360,7 +360,11 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
 
     /// The turn that a request made. Waits for a transaction that may be making
     /// it, so that the answer is final.
-    async fn turn_of_request(&self, key: &SessionKey, id: &RequestId) -> Result<Option<RecordedTurn>, StoreError>;
+    async fn turn_of_request(
+        &self,
+        key: &SessionKey,
+        id: &RequestId,
+    ) -> Result<Option<RecordedTurn>, StoreError>;
 
     /// A turn of a branch.
     async fn turn(&self, key: &BranchKey, version: Version) -> Result<Option<RecordedTurn>, StoreError>;
@@ -394,7 +398,12 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     async fn branches_of_session(&self, key: &SessionKey) -> Result<Vec<Branch>, StoreError>;
 
     /// Journal rows of a branch with versions from `first` to `last`, in order.
-    async fn journal(&self, key: &BranchKey, first: Version, last: Version) -> Result<Vec<JournalRow>, StoreError>;
+    async fn journal(
+        &self,
+        key: &BranchKey,
+        first: Version,
+        last: Version,
+    ) -> Result<Vec<JournalRow>, StoreError>;
 
     /// Segments of a branch that hold entries from `first` to `last`, in order.
     async fn segments(&self, key: &BranchKey, first: Seq, last: Seq) -> Result<Vec<Segment>, StoreError>;
@@ -484,10 +493,18 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     // --- Checking ---
 
     /// All tenants' live sessions after `after`, in the order of their keys.
-    async fn all_sessions(&self, after: Option<&SessionKey>, limit: u32) -> Result<Vec<SessionKey>, StoreError>;
+    async fn all_sessions(
+        &self,
+        after: Option<&SessionKey>,
+        limit: u32,
+    ) -> Result<Vec<SessionKey>, StoreError>;
 
     /// All tenants' branches after `after`, in the order of their keys.
-    async fn all_branches(&self, after: Option<&BranchKey>, limit: u32) -> Result<Vec<(TenantId, Branch)>, StoreError>;
+    async fn all_branches(
+        &self,
+        after: Option<&BranchKey>,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, Branch)>, StoreError>;
 
     /// Writes rows that a rebuild found, into a store that has none of them.
     async fn load(&self, rows: RebuiltRows) -> Result<(), StoreError>;

@@ -28,7 +28,8 @@ fn record<T>(operation: &'static str, started: Stopwatch, bytes: usize, result: 
         Err(error) if error.is_retryable() => "unavailable",
         Err(_) => "error",
     };
-    metrics::counter!("turnkeep_blob_requests_total", "operation" => operation, "outcome" => outcome).increment(1);
+    metrics::counter!("turnkeep_blob_requests_total", "operation" => operation, "outcome" => outcome)
+        .increment(1);
     metrics::counter!("turnkeep_blob_bytes_total", "operation" => operation).increment(bytes as u64);
     metrics::histogram!("turnkeep_blob_request_seconds", "operation" => operation)
         .record(started.elapsed().as_secs_f64());
@@ -64,7 +65,12 @@ impl BlobStore for MeteredBlobs {
         result
     }
 
-    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<BlobInfo>, StoreError> {
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<BlobInfo>, StoreError> {
         let started = Stopwatch::start();
         let result = self.inner.list(prefix, after, limit).await;
         record("list", started, 0, &result);

@@ -130,12 +130,20 @@ impl BlobStore for S3Blobs {
         // The SDK's timeouts end with the headers.
         let body = clock::deadline(body_deadline(length.unwrap_or(0)), got.body.collect()).await;
         let body = match body {
-            None => return Err(StoreError::new(ErrorKind::Unavailable, format!("{}: the body stalled", context()))),
+            None => {
+                return Err(StoreError::new(
+                    ErrorKind::Unavailable,
+                    format!("{}: the body stalled", context()),
+                ));
+            }
             Some(Err(error)) => return Err(StoreError::caused(ErrorKind::Unavailable, context(), error)),
             Some(Ok(body)) => body.into_bytes(),
         };
         if length.is_some_and(|length| length != body.len()) {
-            return Err(StoreError::new(ErrorKind::Unavailable, format!("{}: the body was cut short", context())));
+            return Err(StoreError::new(
+                ErrorKind::Unavailable,
+                format!("{}: the body was cut short", context()),
+            ));
         }
         Ok(body)
     }
@@ -143,7 +151,9 @@ impl BlobStore for S3Blobs {
     async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
         let head = self.client.head_object().bucket(&self.bucket).key(self.full(key)).send().await;
         match head {
-            Ok(head) => Ok(Some(head.content_length().and_then(|length| u64::try_from(length).ok()).unwrap_or(0))),
+            Ok(head) => {
+                Ok(Some(head.content_length().and_then(|length| u64::try_from(length).ok()).unwrap_or(0)))
+            }
             Err(error) if status(&error) == Some(404) => Ok(None),
             Err(error) => Err(classify(format!("head {key}"), error)),
         }
@@ -158,7 +168,12 @@ impl BlobStore for S3Blobs {
         }
     }
 
-    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<BlobInfo>, StoreError> {
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<BlobInfo>, StoreError> {
         let page = self
             .client
             .list_objects_v2()
@@ -195,7 +210,7 @@ where
         (Some(404), Some("NoSuchBucket")) => ErrorKind::Internal,
         (Some(404), _) => ErrorKind::NotFound,
         (Some(507), _) => ErrorKind::Full,
-        (Some(408 | 409 | 429 | 500..), _) | (None, _) => ErrorKind::Unavailable,
+        (Some(408 | 409 | 429 | 500..) | None, _) => ErrorKind::Unavailable,
         (Some(_), _) => ErrorKind::Internal,
     };
     StoreError::caused(kind, context, error)

@@ -22,9 +22,9 @@ use crate::model::{
     Branch, Deletion, Digest, GenerationId, Preamble, RequestId, Segment, Seq, SessionId, TenantId, Version,
 };
 use crate::store::meta::{
-    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, MetaStore, NewRollUp, NewSeal, NewSession,
-    NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, SealCandidate, SealPolicy, SessionKey, SessionQuery,
-    SessionUpdate, Tip, Tombstone,
+    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, MetaStore, NewRollUp, NewSeal,
+    NewSession, NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, SealCandidate, SealPolicy, SessionKey,
+    SessionQuery, SessionUpdate, Tip, Tombstone,
 };
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
@@ -48,7 +48,7 @@ impl SqlMetaStore {
     }
 
     /// A store in a Postgres database. Connections are made when needed.
-    pub fn postgres(options: PostgresOptions) -> Result<Self, StoreError> {
+    pub fn postgres(options: &PostgresOptions) -> Result<Self, StoreError> {
         Ok(Self { db: Arc::new(postgres::Postgres::new(options)?) })
     }
 
@@ -66,7 +66,10 @@ impl MetaStore for SqlMetaStore {
         let rows = self.db.query(Lane::Read, newest, args![migrations::newest()]).await;
         match rows {
             Ok(rows) if rows.len() == 1 => Ok(()),
-            Ok(_) => Err(StoreError::new(ErrorKind::Internal, "the schema is older than this version: run the migrations")),
+            Ok(_) => Err(StoreError::new(
+                ErrorKind::Internal,
+                "the schema is older than this version: run the migrations",
+            )),
             Err(error) if error.kind == ErrorKind::Internal => Err(StoreError::caused(
                 ErrorKind::Internal,
                 "the database has no schema yet: run the migrations",
@@ -116,7 +119,11 @@ impl MetaStore for SqlMetaStore {
         turns::commit(self.db.as_ref(), new).await
     }
 
-    async fn turn_of_request(&self, key: &SessionKey, id: &RequestId) -> Result<Option<RecordedTurn>, StoreError> {
+    async fn turn_of_request(
+        &self,
+        key: &SessionKey,
+        id: &RequestId,
+    ) -> Result<Option<RecordedTurn>, StoreError> {
         turns::of_request(self.db.as_ref(), key, id).await
     }
 
@@ -151,7 +158,12 @@ impl MetaStore for SqlMetaStore {
         seals::branches_of_session(self.db.as_ref(), key).await
     }
 
-    async fn journal(&self, key: &BranchKey, first: Version, last: Version) -> Result<Vec<JournalRow>, StoreError> {
+    async fn journal(
+        &self,
+        key: &BranchKey,
+        first: Version,
+        last: Version,
+    ) -> Result<Vec<JournalRow>, StoreError> {
         turns::journal(self.db.as_ref(), key, first, last).await
     }
 
@@ -244,11 +256,19 @@ impl MetaStore for SqlMetaStore {
         sweeps::remove_tombstone(self.db.as_ref(), tombstone).await
     }
 
-    async fn all_sessions(&self, after: Option<&SessionKey>, limit: u32) -> Result<Vec<SessionKey>, StoreError> {
+    async fn all_sessions(
+        &self,
+        after: Option<&SessionKey>,
+        limit: u32,
+    ) -> Result<Vec<SessionKey>, StoreError> {
         checks::all_sessions(self.db.as_ref(), after, limit).await
     }
 
-    async fn all_branches(&self, after: Option<&BranchKey>, limit: u32) -> Result<Vec<(TenantId, Branch)>, StoreError> {
+    async fn all_branches(
+        &self,
+        after: Option<&BranchKey>,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, Branch)>, StoreError> {
         checks::all_branches(self.db.as_ref(), after, limit).await
     }
 

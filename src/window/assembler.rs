@@ -2,12 +2,13 @@
 
 use super::edit::with_value;
 use super::entries;
+use super::provider_calls::ProviderCalls;
 use super::round::{Api, Detail, NEWEST, Rendered, Round, RoundCall, RoundResult, Scene, Slot, repair};
 use super::view::Window;
 use crate::format::json::{Value, string_token};
 use crate::format::{
-    Answer, CallIds, CallTracker, Meeting, Pushed, Reading, ResultPlace, Role, Serving, canonical_digest, read,
-    replacement_id, rules,
+    Answer, CallIds, CallTracker, Meeting, Pushed, Reading, ResultPlace, Role, Serving, canonical_digest,
+    read, replacement_id, rules,
 };
 use crate::model::{CallState, Entry, EntryKind, Repair, RepairKind, Seq, WireFormat};
 use crate::tokens::TokenCounter;
@@ -43,6 +44,7 @@ pub struct Assembler {
     pub(super) revisions: Vec<(Seq, usize)>,
     /// What was changed for good when an entry came in.
     pub(super) repairs: Vec<Repair>,
+    pub(super) provider_calls: ProviderCalls,
     /// Ids, or names where there are none, of all calls.
     called: HashSet<String>,
     /// Ids of all items that must have one of their own.
@@ -69,6 +71,7 @@ impl Assembler {
             is_waiting_interrupted: false,
             revisions: Vec::new(),
             repairs: Vec::new(),
+            provider_calls: ProviderCalls::default(),
             called: HashSet::new(),
             items: HashMap::new(),
             last_speaker: None,
@@ -87,13 +90,22 @@ impl Assembler {
         let repetition = self.repetition(&reading, &payload);
         if repetition == Some(Repetition::Omitted) {
             let id = reading.item_id.as_deref().unwrap_or_default();
-            return self.repair(RepairKind::DuplicateItemOmitted, entry.seq, id, "an item with this id is there already");
+            return self.repair(
+                RepairKind::DuplicateItemOmitted,
+                entry.seq,
+                id,
+                "an item with this id is there already",
+            );
         }
         let pushed = self.tracker.push(entry.seq, &reading);
         let mut slot = Slot::new(entry, &reading);
         match reading.serving {
             Serving::Omitted => {
-                let why = if self.api.rules.roles.contains(&reading.role) { "has no content" } else { "has no place in the list" };
+                let why = if self.api.rules.roles.contains(&reading.role) {
+                    "has no content"
+                } else {
+                    "has no place in the list"
+                };
                 return self.repair(RepairKind::EntryOmitted, slot.seq, "", why);
             }
             Serving::WithNext => return self.wait(slot, &reading),
@@ -116,6 +128,7 @@ impl Assembler {
         }
         self.settle_waiting(&slot);
         self.place_calls(&mut slot, &reading);
+        self.place_provider_calls(&mut slot, &reading);
         self.tail.is_rendered |= !self.is_plain(&slot, &reading, &pushed);
         self.last_speaker = match slot.role {
             Role::Model => Some(Role::Model),
@@ -168,7 +181,13 @@ impl Assembler {
         let slots = self.slots_of(index);
         let lacks_opening = self.api.rules.opens_with_user && slots.is_empty();
         let (items, tokens) = if detail.is_rendered || lacks_opening {
-            let rendered = self.api.render(Scene { slots, detail: &detail, until: NEWEST, is_last: false, closes_pending: false });
+            let rendered = self.api.render(Scene {
+                slots,
+                detail: &detail,
+                until: NEWEST,
+                is_last: false,
+                closes_pending: false,
+            });
             let size = (rendered.items.len(), rendered.tokens());
             self.rendered.insert(index, (detail, rendered));
             size
@@ -185,7 +204,8 @@ impl Assembler {
     fn revise(&mut self, index: usize) {
         let slots = self.slots_of(index);
         let Some((detail, old)) = self.rendered.get(&index) else { return };
-        let new = self.api.render(Scene { slots, detail, until: NEWEST, is_last: false, closes_pending: false });
+        let new =
+            self.api.render(Scene { slots, detail, until: NEWEST, is_last: false, closes_pending: false });
         self.settled_tokens = self.settled_tokens.saturating_sub(old.tokens()).saturating_add(new.tokens());
         let (before, after) = (old.items.len(), new.items.len());
         if before != after {
@@ -221,6 +241,24 @@ impl Assembler {
         }
     }
 
+    /// Takes in the calls of the provider's own tools.
+    fn place_provider_calls(&mut self, slot: &mut Slot, reading: &Reading<'_>) {
+        if slot.role != Role::Model {
+            return self.provider_calls.interrupt();
+        }
+        for index in self.provider_calls.push(reading) {
+            self.tail.is_rendered = true;
+            self.tail.omitted.push((slot.seq, index));
+            self.repair(
+                RepairKind::EntryOmitted,
+                slot.seq,
+                "",
+                "block of the provider's own tool that has no counterpart",
+            );
+        }
+        slot.is_unfinished |= self.provider_calls.is_paused();
+    }
+
     /// Gives a call another id; returns whether it can have one.
     fn rename_call(&mut self, slot: &mut Slot, index: usize, id: &str, new_id: &str) -> bool {
         if self.api.rules.blocks.is_some() {
@@ -249,12 +287,17 @@ impl Assembler {
                 continue;
             };
             let round = if answer.is_late { self.round_at(answer.call.seq) } else { tail };
-            let detail = if round == tail { Some(&mut self.tail) } else { self.rendered.get_mut(&round).map(|(detail, _)| detail) };
+            let detail = if round == tail {
+                Some(&mut self.tail)
+            } else {
+                self.rendered.get_mut(&round).map(|(detail, _)| detail)
+            };
             let Some(detail) = detail else { continue };
             let key = (answer.call.seq, answer.call.index);
             let position = detail.calls.binary_search_by_key(&key, |call| (call.call.seq, call.call.index));
             if let Some(call) = position.ok().and_then(|position| detail.calls.get_mut(position)) {
-                call.result = Some(RoundResult { seq: slot.seq, block: result.index, is_late: answer.is_late });
+                call.result =
+                    Some(RoundResult { seq: slot.seq, block: result.index, is_late: answer.is_late });
                 if let (Some(new_id), None) = (&call.new_id, self.api.rules.blocks) {
                     slot.payload = entries::with_result_id(self.api.format, &slot.payload, new_id);
                     slot.is_altered = true;
@@ -277,7 +320,12 @@ impl Assembler {
 
     fn omit_result(&mut self, seq: Seq, key: &str) {
         if self.called.contains(key) {
-            self.repair(RepairKind::DuplicateResultOmitted, seq, key, "no call of this id waits for a result");
+            self.repair(
+                RepairKind::DuplicateResultOmitted,
+                seq,
+                key,
+                "no call of this id waits for a result",
+            );
         } else {
             self.repair(RepairKind::OrphanResultOmitted, seq, key, "there is no call of this id");
         }
@@ -288,7 +336,8 @@ impl Assembler {
     fn is_plain(&self, slot: &Slot, reading: &Reading<'_>, pushed: &Pushed) -> bool {
         let rules = self.api.rules;
         let is_next = |answer: &Option<Answer>| answer.as_ref().is_some_and(|answer| answer.is_first);
-        let in_call_order = matches!(rules.results, ResultPlace::InCallOrder | ResultPlace::NextMessageInCallOrder);
+        let in_call_order =
+            matches!(rules.results, ResultPlace::InCallOrder | ResultPlace::NextMessageInCallOrder);
         if in_call_order && !pushed.answers.iter().all(is_next) {
             return false;
         }
@@ -327,8 +376,10 @@ impl Assembler {
         let pairs = !reading.calls.is_empty() || !reading.results.is_empty();
         let interrupts = reading.role != Role::Unknown && !self.tracker.state().pending.is_empty();
         let is_same = || canonical_digest(first) == canonical_digest(payload);
-        let is_reference = || Value::of(payload).member("type").is_some_and(|kind| kind.is_text("item_reference"));
-        let is_omitted = reading.serving == Serving::WithNext || (!pairs && (is_reference() || (!interrupts && is_same())));
+        let is_reference =
+            || Value::of(payload).member("type").is_some_and(|kind| kind.is_text("item_reference"));
+        let is_omitted = reading.serving == Serving::WithNext
+            || (!pairs && (is_reference() || (!interrupts && is_same())));
         Some(if is_omitted { Repetition::Omitted } else { Repetition::Renamed })
     }
 
@@ -362,7 +413,9 @@ impl Assembler {
                 }
                 self.is_waiting_interrupted = false;
             }
-            Role::Results if self.api.rules.blocks.is_none() => self.is_waiting_interrupted = !self.waiting.is_empty(),
+            Role::Results if self.api.rules.blocks.is_none() => {
+                self.is_waiting_interrupted = !self.waiting.is_empty()
+            }
             Role::Results | Role::User | Role::System => self.omit_waiting(),
         }
     }

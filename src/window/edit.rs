@@ -35,7 +35,11 @@ impl Message {
     /// A user message without blocks.
     pub(super) fn user(layout: &Blocks) -> Self {
         let (head, tail) = layout.user_message;
-        Self { head: Bytes::from_static(head.as_bytes()), blocks: Vec::new(), tail: Bytes::from_static(tail.as_bytes()) }
+        Self {
+            head: Bytes::from_static(head.as_bytes()),
+            blocks: Vec::new(),
+            tail: Bytes::from_static(tail.as_bytes()),
+        }
     }
 
     /// The message with other blocks.
@@ -83,7 +87,8 @@ pub(super) fn without_blank_text(block: &Bytes, path: &[&str]) -> Bytes {
 }
 
 fn replaced(payload: &Bytes, range: std::ops::Range<usize>, by: &[u8]) -> Bytes {
-    let [before, after] = [payload.get(..range.start), payload.get(range.end..)].map(Option::unwrap_or_default);
+    let [before, after] =
+        [payload.get(..range.start), payload.get(range.end..)].map(Option::unwrap_or_default);
     joined(&[before, by, after])
 }
 
@@ -107,7 +112,8 @@ mod tests {
     fn a_message_is_put_together_around_its_blocks() {
         let format = WireFormat::AnthropicMessages;
         let layout = rules(format).blocks.unwrap();
-        let payload = Bytes::from_static(br#"{"x":1.0, "content": [ {"type":"a"} , {"b":[ ]}], "role":"user" }"#);
+        let payload =
+            Bytes::from_static(br#"{"x":1.0, "content": [ {"type":"a"} , {"b":[ ]}], "role":"user" }"#);
         let message = Message::parse(format, layout, &payload);
         let blocks = &message.blocks;
         assert_eq!(blocks, &[r#"{"type":"a"}"#, r#"{"b":[ ]}"#]);
@@ -115,7 +121,10 @@ mod tests {
 
         let payload = Bytes::from_static(br#"{"role":"user","content":"a\u00e9"}"#);
         let message = Message::parse(format, layout, &payload);
-        assert_eq!(message.with_blocks(&message.blocks), r#"{"role":"user","content":[{"type":"text","text":"a\u00e9"}]}"#);
+        assert_eq!(
+            message.with_blocks(&message.blocks),
+            r#"{"role":"user","content":[{"type":"text","text":"a\u00e9"}]}"#
+        );
         assert_eq!(Message::user(layout).with_blocks(&[]), r#"{"role":"user","content":[]}"#);
     }
 }

@@ -1,7 +1,7 @@
 //! Rendering where results are entries of their own.
 
-use super::round::{Api, Rendered, RenderedItem, Scene, Slot};
 use super::edit::{with_element_id, with_value};
+use super::round::{Api, Rendered, RenderedItem, Scene, Slot};
 use crate::format::json::string_token;
 use crate::format::{ResultPlace, Role, interrupted_result};
 use crate::model::{Item, Origin, UnansweredCall, WireFormat};

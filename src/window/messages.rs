@@ -4,7 +4,7 @@
 use super::edit::{Message, with_value, without_blank_text};
 use super::round::{Api, REASONING_OMITTED, Rendered, RenderedItem, RoundCall, RoundResult, Scene, Slot};
 use crate::format::json::{Value, string_token};
-use crate::format::{Blocks, Meeting, ResultPlace, Role, interrupted_result, is_reasoning, open_provider_calls, read};
+use crate::format::{Blocks, Meeting, ResultPlace, Role, interrupted_result, is_reasoning, read};
 use crate::model::{Item, Origin, RepairKind, Seq};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,8 @@ use std::rc::Rc;
 /// Renders a round: the messages of the step, the message with its results, and
 /// what else the user said.
 pub(super) fn render(api: Api, layout: &'static Blocks, scene: Scene<'_>) -> Rendered {
-    let mut renderer = Renderer { api, layout, scene, parsed: BTreeMap::new(), rendered: Rendered::default() };
+    let mut renderer =
+        Renderer { api, layout, scene, parsed: BTreeMap::new(), rendered: Rendered::default() };
     let (step, rest): (Vec<_>, Vec<_>) = scene.slots.iter().partition(|slot| slot.role == Role::Model);
     let results = renderer.results();
     let is_followed = !results.is_empty() || !rest.is_empty();
@@ -25,11 +26,20 @@ pub(super) fn render(api: Api, layout: &'static Blocks, scene: Scene<'_>) -> Ren
     rendered.stable = match api.rules.meeting {
         _ if !scene.is_last => items,
         Meeting::Merged => items.saturating_sub(1),
-        _ if is_followed && scene.is_provisional() && scene.calls().any(|(_, result)| result.is_none()) => step_items,
+        _ if is_followed && scene.is_provisional() && scene.calls().any(|(_, result)| result.is_none()) => {
+            step_items
+        }
         _ if is_followed => items,
-        _ => items.saturating_sub(usize::from(step.last().is_some_and(|slot| slot.is_incomplete()))),
+        _ => items.saturating_sub(usize::from(is_incomplete(&step))),
     };
     rendered
+}
+
+/// Whether a message of these entries cannot stand alone if the model goes on:
+/// the results of its calls would not come directly after it, or its end is
+/// unfinished.
+fn is_incomplete(slots: &[&Slot]) -> bool {
+    slots.iter().any(|slot| slot.makes_calls) || slots.last().is_some_and(|slot| slot.is_unfinished)
 }
 
 struct Renderer<'a> {
@@ -47,6 +57,9 @@ struct Parsed {
     results: Vec<usize>,
     /// Indices of the blocks that are blank.
     blank: Vec<usize>,
+    /// Calls of the provider's own tools by the index of their block, and their
+    /// answers.
+    provider: BTreeMap<usize, (String, bool)>,
     /// Whether its role is that of users, and not one for results alone.
     is_users: bool,
 }
@@ -93,6 +106,11 @@ impl<'a> Renderer<'a> {
                 message: Message::parse(self.api.format, self.layout, &slot.payload),
                 results: reading.results.iter().map(|result| result.index).collect(),
                 blank: reading.blank_blocks,
+                provider: reading
+                    .provider_blocks
+                    .into_iter()
+                    .map(|block| (block.index, (block.id.into_owned(), block.is_result)))
+                    .collect(),
                 is_users: role.is_none_or(|role| role.is_text("user")),
             })
         };
@@ -132,12 +150,12 @@ impl<'a> Renderer<'a> {
     }
 
     /// The messages of the step.
-    fn step(&mut self, slots: &[&Slot], is_followed: bool) {
-        let mut group: Vec<&Slot> = Vec::new();
+    fn step(&mut self, slots: &[&'a Slot], is_followed: bool) {
+        let mut group: Vec<&'a Slot> = Vec::new();
         for slot in slots {
             let joins = match self.api.rules.meeting {
                 Meeting::Merged => true,
-                Meeting::MergedIfIncomplete => group.iter().any(|slot| slot.is_incomplete()),
+                Meeting::MergedIfIncomplete => is_incomplete(&group),
                 Meeting::Apart => false,
             };
             if !joins && !group.is_empty() {
@@ -152,33 +170,48 @@ impl<'a> Renderer<'a> {
     }
 
     /// One message of the model, made of entries.
-    fn model_message(&mut self, slots: &[&Slot], is_followed: bool) {
+    fn model_message(&mut self, slots: &[&'a Slot], is_followed: bool) {
         let mut blocks = Vec::new();
         let mut head = None;
         let mut is_changed = slots.len() > 1;
+        // Calls of the provider's own tools that have no answer yet.
+        let mut open: Vec<(String, usize)> = Vec::new();
         for slot in slots {
             let parsed = self.parsed(slot);
             for (index, block) in parsed.message.blocks.iter().enumerate() {
-                if parsed.blank.binary_search(&index).is_ok() {
+                let is_omitted = self.scene.detail.omitted.binary_search(&(slot.seq, index)).is_ok();
+                if is_omitted || parsed.blank.binary_search(&index).is_ok() {
+                    is_changed = true;
                     continue;
+                }
+                match parsed.provider.get(&index) {
+                    Some((id, true)) => {
+                        _ = open.iter().rposition(|(call, _)| call == id).map(|call| open.remove(call))
+                    }
+                    Some((id, false)) => open.push((id.clone(), blocks.len())),
+                    None => {}
                 }
                 let new_id = self.new_id(slot.seq, index);
                 is_changed |= new_id.is_some();
-                blocks.push(match new_id {
+                let block = match new_id {
                     Some(id) => with_value(block, self.layout.call_id, &string_token(id)),
                     None => block.clone(),
-                });
+                };
+                blocks.push((*slot, block));
             }
-            is_changed |= self.blanks_omitted(slot, &parsed);
+            self.blanks_omitted(slot, &parsed);
             head.get_or_insert(parsed);
         }
-        let drops = self.drop_unfinished(slots, &mut blocks, is_followed);
+        let resumed = slots.last().filter(|_| !is_followed).map(|slot| slot.seq);
+        let is_whole = !self.drop_unfinished(&mut blocks, &open, resumed);
+        let blocks: Vec<_> = blocks.into_iter().map(|(_, block)| block).collect();
         let (Some(head), false) = (head, blocks.is_empty()) else { return };
         let item = match slots {
-            [slot] if !is_changed && !drops => RenderedItem::of_slot(slot),
+            [slot] if !is_changed && is_whole => RenderedItem::of_slot(slot),
             _ => {
                 let payload = head.message.with_blocks(&blocks);
-                let tokens = (!drops).then(|| slots.iter().fold(0, |sum, slot| slot.tokens.saturating_add(sum)));
+                let tokens =
+                    is_whole.then(|| slots.iter().fold(0, |sum, slot| slot.tokens.saturating_add(sum)));
                 self.composed(payload, slots.iter().map(|slot| slot.seq).collect(), tokens)
             }
         };
@@ -193,26 +226,28 @@ impl<'a> Renderer<'a> {
     }
 
     /// Leaves out what the API does not take in a message with which the model
-    /// did not go on: calls of the provider's own tools without their results,
-    /// unless nothing follows and the API is to resume them, and reasoning at
-    /// the end. While the worker's tools are called, the provider's wait.
-    fn drop_unfinished(&mut self, slots: &[&Slot], blocks: &mut Vec<Bytes>, is_followed: bool) -> bool {
-        let is_unfinished = slots.iter().any(|slot| slot.is_unfinished) && !slots.iter().any(|slot| slot.makes_calls);
-        if !is_unfinished {
-            return false;
-        }
+    /// did not go on: `open` calls of the provider's own tools, but for those of
+    /// the entry that the API is to resume, and reasoning at the end. While the
+    /// worker's tools are called, the provider's wait.
+    fn drop_unfinished(
+        &mut self,
+        blocks: &mut Vec<(&Slot, Bytes)>,
+        open: &[(String, usize)],
+        resumed: Option<Seq>,
+    ) -> bool {
         let before = blocks.len();
-        let seqs: Vec<_> = slots.iter().map(|slot| slot.seq).collect();
-        let values: Vec<_> = blocks.iter().map(|block| Value::of(block)).collect();
-        let open = open_provider_calls(self.api.format, &values);
-        for index in open.iter().rev().filter(|_| is_followed) {
-            let call = blocks.remove(*index);
-            let id = Value::of(&call).member("id").and_then(Value::text).unwrap_or_default();
+        for (id, index) in open.iter().rev() {
+            let drops = |(slot, _): &&(&Slot, Bytes)| !slot.makes_calls && Some(slot.seq) != resumed;
+            let Some((slot, _)) = blocks.get(*index).filter(drops) else { continue };
             let detail = "call of the provider's own tool without its result";
-            self.rendered.repair(RepairKind::EntryOmitted, seqs.clone(), &id, detail);
+            self.rendered.repair(RepairKind::EntryOmitted, vec![slot.seq], id, detail);
+            blocks.remove(*index);
         }
-        while blocks.pop_if(|block| is_reasoning(self.api.format, Value::of(block))).is_some() {
-            self.rendered.repair(RepairKind::ReasoningOmitted, seqs.clone(), "", REASONING_OMITTED);
+        let is_end = |(slot, block): &mut (&Slot, Bytes)| {
+            slot.is_unfinished && is_reasoning(self.api.format, Value::of(block))
+        };
+        while let Some((slot, _)) = blocks.pop_if(is_end) {
+            self.rendered.repair(RepairKind::ReasoningOmitted, vec![slot.seq], "", REASONING_OMITTED);
         }
         blocks.len() < before
     }
@@ -239,12 +274,20 @@ impl<'a> Renderer<'a> {
         let mut blocks: Vec<_> = results.iter().map(|result| result.block.clone()).collect();
         let mut sources: Vec<Source<'_>> = Vec::new();
         let mut positions = BTreeMap::new();
-        let taken = results.iter().filter_map(|result| result.source).map(|(result, slot)| (slot, Some(result.block)));
+        let taken = results
+            .iter()
+            .filter_map(|result| result.source)
+            .map(|(result, slot)| (slot, Some(result.block)));
         for (slot, result) in taken.chain(slots.iter().map(|slot| (*slot, None))) {
             let parsed = self.parsed(slot);
             let position = *positions.entry(slot.seq).or_insert(sources.len());
             if position == sources.len() {
-                sources.push(Source { slot, parsed: Rc::clone(&parsed), results: Vec::new(), is_said: false });
+                sources.push(Source {
+                    slot,
+                    parsed: Rc::clone(&parsed),
+                    results: Vec::new(),
+                    is_said: false,
+                });
             }
             let Some(source) = sources.get_mut(position) else { continue };
             match result {
@@ -259,7 +302,9 @@ impl<'a> Renderer<'a> {
         let is_added = results.iter().any(|result| result.source.is_none());
         let is_changed = results.iter().any(|result| result.is_changed);
         let item = match sources.as_slice() {
-            [one] if !is_added && !is_changed && one.is_whole() && one.is_in_order(self.api.rules.results) => {
+            [one]
+                if !is_added && !is_changed && one.is_whole() && one.is_in_order(self.api.rules.results) =>
+            {
                 RenderedItem::of_slot(one.slot)
             }
             _ => {
@@ -282,7 +327,12 @@ impl<'a> Renderer<'a> {
     /// entries if they are all in it.
     fn composed(&mut self, payload: Bytes, seqs: Vec<Seq>, tokens: Option<u64>) -> RenderedItem {
         if seqs.len() > 1 {
-            self.rendered.repair(RepairKind::Merged, seqs.clone(), "", "one message where the API takes no more");
+            self.rendered.repair(
+                RepairKind::Merged,
+                seqs.clone(),
+                "",
+                "one message where the API takes no more",
+            );
         }
         let origin = if seqs.is_empty() { Origin::Repair } else { Origin::Log };
         let tokens = tokens.unwrap_or_else(|| self.api.tokens(&payload));
@@ -290,13 +340,11 @@ impl<'a> Renderer<'a> {
     }
 
     /// Reports the blank blocks of `slot`, if there are any.
-    fn blanks_omitted(&mut self, slot: &Slot, parsed: &Parsed) -> bool {
-        let has_blanks = !parsed.blank.is_empty();
-        if has_blanks {
+    fn blanks_omitted(&mut self, slot: &Slot, parsed: &Parsed) {
+        if !parsed.blank.is_empty() {
             let detail = format!("{} blank blocks of text", parsed.blank.len());
             self.rendered.repair(RepairKind::EmptyBlockOmitted, vec![slot.seq], "", &detail);
         }
-        has_blanks
     }
 }
 
@@ -304,7 +352,9 @@ impl Parsed {
     /// The blocks that are neither results nor blank.
     fn own_blocks(&self) -> impl Iterator<Item = &Bytes> {
         let blocks = self.message.blocks.iter().enumerate();
-        let is_own = |index: &usize| self.results.binary_search(index).is_err() && self.blank.binary_search(index).is_err();
+        let is_own = |index: &usize| {
+            self.results.binary_search(index).is_err() && self.blank.binary_search(index).is_err()
+        };
         blocks.filter(move |(index, _)| is_own(index)).map(|(_, block)| block)
     }
 }

@@ -77,8 +77,9 @@ pub(super) struct Slot {
     /// Whether the payload is other than the entry's.
     pub(super) is_altered: bool,
     pub(super) makes_calls: bool,
+    pub(super) has_results: bool,
+    /// Whether the API takes it whole only if the model goes on.
     pub(super) is_unfinished: bool,
-    pub(super) is_paused: bool,
 }
 
 impl Slot {
@@ -91,8 +92,8 @@ impl Slot {
             payload: entry.payload,
             is_altered: false,
             makes_calls: !reading.calls.is_empty(),
-            is_unfinished: reading.is_unfinished,
-            is_paused: reading.is_paused,
+            has_results: !reading.results.is_empty(),
+            is_unfinished: reading.ends_with_reasoning,
         }
     }
 
@@ -107,12 +108,7 @@ impl Slot {
     }
 
     pub(super) fn item(&self) -> Item {
-        Item {
-            payload: self.payload.clone(),
-            origin: Origin::Log,
-            seqs: vec![self.seq],
-            tokens: self.tokens,
-        }
+        Item { payload: self.payload.clone(), origin: Origin::Log, seqs: vec![self.seq], tokens: self.tokens }
     }
 }
 
@@ -125,6 +121,8 @@ pub(super) struct Detail {
     pub(super) calls: Vec<RoundCall>,
     /// Entries that came later and answer calls of it.
     pub(super) late: Vec<Slot>,
+    /// Blocks that are left out: entry and index.
+    pub(super) omitted: Vec<(Seq, usize)>,
 }
 
 /// A call and its result.

@@ -39,7 +39,8 @@ impl<'a> Window<'a> {
     /// Number of items.
     pub fn len(&self) -> usize {
         let tail = self.tail_index();
-        self.items_before(tail) + self.tail.as_ref().map_or(self.log.slots_of(tail).len(), |tail| tail.items.len())
+        self.items_before(tail)
+            + self.tail.as_ref().map_or(self.log.slots_of(tail).len(), |tail| tail.items.len())
     }
 
     /// Whether there is no item.
@@ -83,9 +84,11 @@ impl<'a> Window<'a> {
     /// What was changed so that the API accepts the window, in the order of the
     /// log.
     pub fn repairs(&self) -> Vec<Repair> {
-        let omitted = |slot: &Slot| repair(RepairKind::ReasoningOmitted, vec![slot.seq], "", REASONING_OMITTED);
+        let omitted =
+            |slot: &Slot| repair(RepairKind::ReasoningOmitted, vec![slot.seq], "", REASONING_OMITTED);
         let rendered = self.log.rendered.values().map(|(_, rendered)| rendered).chain(&self.tail);
-        let mut repairs: Vec<_> = rendered.flat_map(|rendered| &rendered.repairs).chain(&self.log.repairs).cloned().collect();
+        let mut repairs: Vec<_> =
+            rendered.flat_map(|rendered| &rendered.repairs).chain(&self.log.repairs).cloned().collect();
         repairs.extend(self.log.waiting.iter().map(omitted));
         repairs.sort_by(|a, b| (&a.seqs, a.kind, &a.id).cmp(&(&b.seqs, b.kind, &b.id)));
         repairs
@@ -94,7 +97,7 @@ impl<'a> Window<'a> {
     /// The calls of the last step that wait for results, with the ids that they
     /// have in the window.
     pub fn unanswered(&self) -> Vec<UnansweredCall> {
-        if self.close_pending {
+        if self.close_pending || self.log.calls().pending.is_empty() {
             return Vec::new();
         }
         let calls = self.log.tail.calls.iter();
@@ -103,7 +106,7 @@ impl<'a> Window<'a> {
 
     /// What the API needs next.
     pub fn next(&self) -> NextStep {
-        let is_paused = self.log.slots.last().is_some_and(|slot| slot.is_paused);
+        let is_paused = self.log.provider_calls.is_paused();
         match self.log.last_speaker {
             _ if self.log.api.format == WireFormat::Opaque => NextStep::Unknown,
             _ if !self.close_pending && !self.log.calls().pending.is_empty() => NextStep::ToolResults,
@@ -130,7 +133,10 @@ impl<'a> Window<'a> {
                 continue;
             }
             let held = self.log.api.render(self.scene(round, served, round == last)).items;
-            let same = held.iter().zip(self.shown_from(items)).take_while(|(held, now)| held.item.payload == now.payload());
+            let same = held
+                .iter()
+                .zip(self.shown_from(items))
+                .take_while(|(held, now)| held.item.payload == now.payload());
             let same = same.count();
             items += same;
             if same < held.len() {
@@ -141,7 +147,8 @@ impl<'a> Window<'a> {
             return CommonPrefix { items, is_unchanged: false };
         }
         let from = self.log.messages.partition_point(|seq| *seq <= served);
-        let persisted = self.log.messages.get(from..).unwrap_or_default().iter().take_while(|seq| **seq <= known);
+        let persisted =
+            self.log.messages.get(from..).unwrap_or_default().iter().take_while(|seq| **seq <= known);
         let mut now = self.shown_from(items);
         for seq in persisted {
             if now.next().is_none_or(|shown| shown.entry() != Some(*seq)) {
@@ -157,7 +164,7 @@ impl<'a> Window<'a> {
     fn is_answered_after(&self, round: usize, served: Seq) -> bool {
         let slots = self.log.slots_of(round);
         let after = slots.get(slots_until(slots, served).len()..).unwrap_or_default();
-        after.iter().any(|slot| slot.role == Role::Results)
+        after.iter().any(|slot| slot.has_results)
     }
 
     /// Whether pending calls are given results.

@@ -20,7 +20,9 @@ pub(super) async fn all_sessions(
     let found = db.query(Lane::Background, sql, args![tenant, session, limit]).await?;
     found
         .into_iter()
-        .map(|mut row| Ok(SessionKey { tenant: rows::tenant_id(&mut row)?, session: rows::session_id(&mut row)? }))
+        .map(|mut row| {
+            Ok(SessionKey { tenant: rows::tenant_id(&mut row)?, session: rows::session_id(&mut row)? })
+        })
         .collect()
 }
 
@@ -54,8 +56,9 @@ pub(super) async fn load(db: &dyn Database, new: RebuiltRows) -> Result<(), Stor
              VALUES ($1, $2, 1, 0, 'none', 1, 1, 0, 0, 0, $3)",
         );
         tx.execute(head, args![tenant, session, *at]).await?;
-        let deletion =
-            Sql::both("INSERT INTO deletion (tenant, session_id, deleted_at, in_ledger) VALUES ($1, $2, $3, 1)");
+        let deletion = Sql::both(
+            "INSERT INTO deletion (tenant, session_id, deleted_at, in_ledger) VALUES ($1, $2, $3, 1)",
+        );
         tx.execute(deletion, args![tenant, session, *at]).await?;
     }
     for branch in &new.branches {

@@ -93,8 +93,9 @@ impl Row {
     /// The next value.
     pub(super) fn next<T: Column>(&mut self) -> Result<T, StoreError> {
         let value = self.values.next().unwrap_or(Value::Null);
-        T::from_value(value)
-            .map_err(|value| StoreError::new(ErrorKind::Corrupt, format!("unexpected value in a row: {value:?}")))
+        T::from_value(value).map_err(|value| {
+            StoreError::new(ErrorKind::Corrupt, format!("unexpected value in a row: {value:?}"))
+        })
     }
 }
 

@@ -154,7 +154,11 @@ pub(super) async fn receipt(db: &dyn Database, key: &SessionKey) -> Result<Optio
 }
 
 /// Deletions that are not finished.
-pub(super) async fn open(db: &dyn Database, after: Micros, limit: u32) -> Result<Vec<OpenDeletion>, StoreError> {
+pub(super) async fn open(
+    db: &dyn Database,
+    after: Micros,
+    limit: u32,
+) -> Result<Vec<OpenDeletion>, StoreError> {
     let sql = Sql::both(
         "SELECT tenant, session_id, deleted_at, in_ledger FROM deletion \
          WHERE erased_at IS NULL AND deleted_at >= $1 ORDER BY deleted_at LIMIT $2",

@@ -45,7 +45,13 @@ pub(super) async fn migrate(db: &dyn Database, to: Option<i64>) -> Result<Vec<i6
         .iter()
         .map(|migration| {
             let sql = if db.fuses_writes() { migration.postgres } else { migration.sqlite };
-            Migration::new(migration.number, migration.name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+            Migration::new(
+                migration.number,
+                migration.name.into(),
+                MigrationType::Simple,
+                sql.into_sql_str(),
+                false,
+            )
         })
         .collect();
     let mut migrator = Migrator::with_migrations(migrations);

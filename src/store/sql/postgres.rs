@@ -35,9 +35,11 @@ pub(super) struct Postgres {
 }
 
 impl Postgres {
-    pub(super) fn new(options: PostgresOptions) -> Result<Self, StoreError> {
+    pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
         let connect = PgConnectOptions::from_str(options.url.expose_secret())
-            .map_err(|error| StoreError::caused(ErrorKind::Internal, "the Postgres URL cannot be read", error))?
+            .map_err(|error| {
+                StoreError::caused(ErrorKind::Internal, "the Postgres URL cannot be read", error)
+            })?
             .application_name("turnkeep");
         let pool = |connections: u32| {
             PgPoolOptions::new()
@@ -86,7 +88,8 @@ impl Database for Postgres {
         // A connection of its own: the migrator's session lock must not get
         // into a pool.
         let failed = |error| StoreError::caused(ErrorKind::Internal, "migrate", error);
-        let mut connection = sqlx::PgConnection::connect_with(&self.connect).await.map_err(|e| classify("connect", e))?;
+        let mut connection =
+            sqlx::PgConnection::connect_with(&self.connect).await.map_err(|e| classify("connect", e))?;
         connection.execute("SET lock_timeout = '3s'").await.map_err(|e| classify("set lock_timeout", e))?;
         migrator.run_direct(to, &mut connection, false).await.map_err(failed)?;
         connection.close().await.map_err(|error| classify("close", error))
@@ -100,7 +103,9 @@ struct PostgresTransaction {
 
 impl PostgresTransaction {
     fn connection(&mut self) -> Result<&mut sqlx::PgConnection, StoreError> {
-        self.connection.as_deref_mut().ok_or_else(|| StoreError::new(ErrorKind::Internal, "the transaction has ended"))
+        self.connection
+            .as_deref_mut()
+            .ok_or_else(|| StoreError::new(ErrorKind::Internal, "the transaction has ended"))
     }
 }
 
@@ -117,7 +122,8 @@ impl Drop for PostgresTransaction {
 #[async_trait]
 impl Transaction for PostgresTransaction {
     async fn query(&mut self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
-        let rows = bind(sql, args).fetch_all(self.connection()?).await.map_err(|e| statement_error(sql, e))?;
+        let rows =
+            bind(sql, args).fetch_all(self.connection()?).await.map_err(|e| statement_error(sql, e))?;
         rows.iter().map(read_row).collect()
     }
 

@@ -4,8 +4,8 @@ use super::connection::{Arg, Row, args};
 use crate::clock::Micros;
 use crate::codec::manifest::Config;
 use crate::model::{
-    Branch, BranchId, Digest, Head, Preamble, RequestId, Segment, Seq, Session, SessionId, TenantId, Turn, TurnKind,
-    Usage, Version,
+    Branch, BranchId, Digest, Head, Preamble, RequestId, Segment, Seq, Session, SessionId, TenantId, Turn,
+    TurnKind, Usage, Version,
 };
 use crate::store::meta::{JournalRow, RecordedTurn};
 use crate::store::{ErrorKind, StoreError};
@@ -14,9 +14,24 @@ use crate::store::{ErrorKind, StoreError};
 macro_rules! branch_columns {
     ($table:literal) => {
         concat!(
-            $table, ".branch_id, ", $table, ".session_id, ", $table, ".parent_branch_id, ", $table, ".base_version, ",
-            $table, ".base_seq, ", $table, ".first_version, ", $table, ".sealed_seq, ", $table, ".sealed_version, ",
-            $table, ".created_at"
+            $table,
+            ".branch_id, ",
+            $table,
+            ".session_id, ",
+            $table,
+            ".parent_branch_id, ",
+            $table,
+            ".base_version, ",
+            $table,
+            ".base_seq, ",
+            $table,
+            ".first_version, ",
+            $table,
+            ".sealed_seq, ",
+            $table,
+            ".sealed_version, ",
+            $table,
+            ".created_at"
         )
     };
 }
@@ -25,11 +40,42 @@ macro_rules! branch_columns {
 macro_rules! turn_columns {
     ($table:literal) => {
         concat!(
-            $table, ".branch_id, ", $table, ".version, ", $table, ".kind, ", $table, ".base_version, ",
-            $table, ".first_seq, ", $table, ".last_seq, ", $table, ".request_id, ", $table, ".request_digest, ",
-            $table, ".entries_digest, ", $table, ".turn_digest, ", $table, ".prefix_digest, ", $table, ".calls, ",
-            $table, ".tokens, ", $table, ".log_tokens, ", $table, ".payload_bytes, ", $table, ".report, ",
-            $table, ".created_at, ", $table, ".reply"
+            $table,
+            ".branch_id, ",
+            $table,
+            ".version, ",
+            $table,
+            ".kind, ",
+            $table,
+            ".base_version, ",
+            $table,
+            ".first_seq, ",
+            $table,
+            ".last_seq, ",
+            $table,
+            ".request_id, ",
+            $table,
+            ".request_digest, ",
+            $table,
+            ".entries_digest, ",
+            $table,
+            ".receipt, ",
+            $table,
+            ".prefix_digest, ",
+            $table,
+            ".calls, ",
+            $table,
+            ".tokens, ",
+            $table,
+            ".log_tokens, ",
+            $table,
+            ".payload_bytes, ",
+            $table,
+            ".report, ",
+            $table,
+            ".created_at, ",
+            $table,
+            ".reply"
         )
     };
 }
@@ -38,8 +84,18 @@ macro_rules! turn_columns {
 macro_rules! journal_columns {
     ($table:literal) => {
         concat!(
-            $table, ".version, ", $table, ".first_seq, ", $table, ".last_seq, ", $table, ".raw_bytes, ",
-            $table, ".body, ", $table, ".created_at"
+            $table,
+            ".version, ",
+            $table,
+            ".first_seq, ",
+            $table,
+            ".last_seq, ",
+            $table,
+            ".raw_bytes, ",
+            $table,
+            ".body, ",
+            $table,
+            ".created_at"
         )
     };
 }
@@ -160,13 +216,14 @@ pub(super) fn recorded_turn(row: &mut Row) -> Result<RecordedTurn, StoreError> {
     let request_id = RequestId::parse(&row.next::<String>()?).map_err(corrupt)?;
     let request_digest = digest(row)?;
     let entries_digest = digest(row)?;
-    let turn_digest = digest(row)?;
+    let receipt = digest(row)?;
     let prefix_digest = digest(row)?;
     let calls = serde_json::from_str(&row.next::<String>()?).map_err(corrupt)?;
     let tokens = row.next()?;
     let log_tokens = row.next()?;
     let payload_bytes = row.next()?;
-    let report = row.next::<Option<String>>()?.map(|json| serde_json::from_str(&json)).transpose().map_err(corrupt)?;
+    let report =
+        row.next::<Option<String>>()?.map(|json| serde_json::from_str(&json)).transpose().map_err(corrupt)?;
     let Report { usage, score, step_kind } = report.unwrap_or_default();
     let created_at = micros(row)?;
     let turn = Turn {
@@ -179,7 +236,7 @@ pub(super) fn recorded_turn(row: &mut Row) -> Result<RecordedTurn, StoreError> {
         request_id,
         request_digest,
         entries_digest,
-        turn_digest,
+        receipt,
         prefix_digest,
         calls,
         tokens,
@@ -194,13 +251,18 @@ pub(super) fn recorded_turn(row: &mut Row) -> Result<RecordedTurn, StoreError> {
 }
 
 /// Arguments for `tenant, session_id` and the columns of [`turn_columns`].
-pub(super) fn turn_args<'a>(tenant: &'a TenantId, session: &'a SessionId, recorded: &'a RecordedTurn) -> Result<Vec<Arg<'a>>, StoreError> {
+pub(super) fn turn_args<'a>(
+    tenant: &'a TenantId,
+    session: &'a SessionId,
+    recorded: &'a RecordedTurn,
+) -> Result<Vec<Arg<'a>>, StoreError> {
     let RecordedTurn { turn, reply } = recorded;
     let json = |error| StoreError::caused(ErrorKind::Internal, "encode a turn", error);
     let report = if turn.usage.is_none() && turn.score.is_none() && turn.step_kind.is_empty() {
         None
     } else {
-        let report = Report { usage: turn.usage.clone(), score: turn.score, step_kind: turn.step_kind.clone() };
+        let report =
+            Report { usage: turn.usage.clone(), score: turn.score, step_kind: turn.step_kind.clone() };
         Some(serde_json::to_string(&report).map_err(json)?)
     };
     Ok(args![
@@ -215,7 +277,7 @@ pub(super) fn turn_args<'a>(tenant: &'a TenantId, session: &'a SessionId, record
         &turn.request_id,
         turn.request_digest,
         turn.entries_digest,
-        turn.turn_digest,
+        turn.receipt,
         turn.prefix_digest,
         serde_json::to_string(&turn.calls).map_err(json)?,
         turn.tokens,

@@ -6,7 +6,8 @@ use crate::clock::Micros;
 use crate::limits::LINEAGE_DEPTH_MAX;
 use crate::model::{Branch, BranchId, Segment, Seq, SessionId, TenantId};
 use crate::store::meta::{
-    BranchKey, CommitOutcome, ManifestRow, NewRollUp, NewSeal, SealCandidate, SealPolicy, SealedRun, SessionKey,
+    BranchKey, CommitOutcome, ManifestRow, NewRollUp, NewSeal, SealCandidate, SealPolicy, SealedRun,
+    SessionKey,
 };
 use crate::store::{ErrorKind, StoreError};
 use std::time::Duration;
@@ -49,7 +50,10 @@ pub(super) async fn lineage(db: &dyn Database, key: &BranchKey) -> Result<Vec<Br
 }
 
 /// A live session's own branches.
-pub(super) async fn branches_of_session(db: &dyn Database, key: &SessionKey) -> Result<Vec<Branch>, StoreError> {
+pub(super) async fn branches_of_session(
+    db: &dyn Database,
+    key: &SessionKey,
+) -> Result<Vec<Branch>, StoreError> {
     let sql = Sql::both(concat!(
         "SELECT ",
         rows::branch_columns!("branch"),
@@ -140,15 +144,16 @@ pub(super) async fn commit(db: &dyn Database, seal: NewSeal) -> Result<CommitOut
     let NewSeal { key, session, run, at, grace } = &seal;
     let mut tx = db.begin(Lane::Background).await?;
     tx.hold_generation(run.generation).await?;
-    if !replace_journal(tx.as_mut(), key, run).await? {
-        tx.rollback().await?;
-        return Ok(CommitOutcome::NotAsExpected);
-    }
-    // A deleted session has no head that counts any more.
+    // The head first, as in all transactions that lock it, so that they cannot
+    // wait for each other in a circle. A deleted session has none that counts.
     let uncharge = Sql::both(
         "UPDATE head SET journal_bytes = journal_bytes - $3 WHERE tenant = $1 AND session_id = $2 AND deleted = 0",
     );
     tx.execute(uncharge, args![&key.tenant, session, run.journal_bytes]).await?;
+    if !replace_journal(tx.as_mut(), key, run).await? {
+        tx.rollback().await?;
+        return Ok(CommitOutcome::NotAsExpected);
+    }
     if let Some(manifest) = &run.manifest {
         replace_manifest(tx.as_mut(), &key.tenant, manifest, at.plus(*grace)).await?;
     }
@@ -205,12 +210,17 @@ pub(super) async fn roll_up_candidates(
     let found = db.query(Lane::Background, sql, args![small_bytes, segments_min, limit]).await?;
     found
         .into_iter()
-        .map(|mut row| Ok(BranchKey { tenant: rows::tenant_id(&mut row)?, branch: rows::branch_id(&mut row)? }))
+        .map(|mut row| {
+            Ok(BranchKey { tenant: rows::tenant_id(&mut row)?, branch: rows::branch_id(&mut row)? })
+        })
         .collect()
 }
 
 /// Replaces segments by one.
-pub(super) async fn commit_roll_up(db: &dyn Database, roll_up: NewRollUp) -> Result<CommitOutcome, StoreError> {
+pub(super) async fn commit_roll_up(
+    db: &dyn Database,
+    roll_up: NewRollUp,
+) -> Result<CommitOutcome, StoreError> {
     let NewRollUp { key, session, old, new, generation, erase_not_before } = &roll_up;
     let mut tx = db.begin(Lane::Background).await?;
     tx.hold_generation(*generation).await?;
@@ -223,7 +233,8 @@ pub(super) async fn commit_roll_up(db: &dyn Database, roll_up: NewRollUp) -> Res
             tx.rollback().await?;
             return Ok(CommitOutcome::NotAsExpected);
         }
-        tx.execute(INSERT_TOMBSTONE, args![&key.tenant, segment.key.as_str(), session, *erase_not_before]).await?;
+        tx.execute(INSERT_TOMBSTONE, args![&key.tenant, segment.key.as_str(), session, *erase_not_before])
+            .await?;
     }
     tx.execute(INSERT_SEGMENT, rows::segment_args(&key.tenant, new)).await?;
     tx.commit().await?;

@@ -5,7 +5,9 @@ use super::{rows, seals, turns};
 use crate::codec::manifest::Config;
 use crate::limits::FILTER_LABELS_MAX;
 use crate::model::{BranchId, Labels, Preamble, Session, SessionId, TenantId, Version};
-use crate::store::meta::{CommitOutcome, CreateOutcome, NewSession, SessionKey, SessionQuery, SessionUpdate, Tip};
+use crate::store::meta::{
+    CommitOutcome, CreateOutcome, NewSession, SessionKey, SessionQuery, SessionUpdate, Tip,
+};
 use crate::store::{ErrorKind, StoreError};
 
 /// Locks a live session's head until the transaction ends.
@@ -28,7 +30,10 @@ const INSERT_PREAMBLE: Sql = Sql::both(
 );
 
 /// A session's row as a value.
-pub(super) fn session_args<'a>(tenant: &'a TenantId, session: &'a Session) -> Result<Vec<Arg<'a>>, StoreError> {
+pub(super) fn session_args<'a>(
+    tenant: &'a TenantId,
+    session: &'a Session,
+) -> Result<Vec<Arg<'a>>, StoreError> {
     let config = serde_json::to_string(&Config::from(session))
         .map_err(|error| StoreError::caused(ErrorKind::Internal, "encode a session", error))?;
     Ok(args![tenant, &session.id, session.path.as_str(), config, session.created_at])
@@ -50,7 +55,8 @@ pub(super) async fn create(db: &dyn Database, new: NewSession) -> Result<CreateO
          VALUES ($1, $2, 0, $3, $4, 1, 1, $5, $6, 0, $7) \
          ON CONFLICT (tenant, session_id) DO NOTHING",
     );
-    let (revision, tokens) = preamble.as_ref().map_or((0, 0), |preamble| (preamble.revision, preamble.tokens));
+    let (revision, tokens) =
+        preamble.as_ref().map_or((0, 0), |preamble| (preamble.revision, preamble.tokens));
     let head =
         args![tenant, &session.id, turn.turn.version, &branch.id, revision, tokens, session.created_at];
     if tx.execute(insert_head, head).await? == 0 {
@@ -201,7 +207,11 @@ fn skip_tip(row: Row) -> Row {
 }
 
 /// Lists live sessions.
-pub(super) async fn list(db: &dyn Database, tenant: &TenantId, query: &SessionQuery) -> Result<Vec<Tip>, StoreError> {
+pub(super) async fn list(
+    db: &dyn Database,
+    tenant: &TenantId,
+    query: &SessionQuery,
+) -> Result<Vec<Tip>, StoreError> {
     let sql = Sql::both(concat!(
         "SELECT ",
         tip_columns!(),
@@ -276,7 +286,11 @@ pub(super) async fn update(db: &dyn Database, update: SessionUpdate) -> Result<C
 }
 
 /// The preamble that was current at a version.
-pub(super) async fn preamble(db: &dyn Database, key: &SessionKey, at: Version) -> Result<Option<Preamble>, StoreError> {
+pub(super) async fn preamble(
+    db: &dyn Database,
+    key: &SessionKey,
+    at: Version,
+) -> Result<Option<Preamble>, StoreError> {
     let sql = Sql::both(
         "SELECT revision, since_version, tokens, payload FROM preamble \
          WHERE tenant = $1 AND session_id = $2 AND since_version <= $3 ORDER BY revision DESC LIMIT 1",

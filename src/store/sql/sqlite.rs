@@ -59,7 +59,11 @@ impl Database for Sqlite {
         let connection = self.writer.acquire().await.map_err(|error| classify("begin", error))?;
         // Wrapped before `BEGIN` is sent, as for Postgres.
         let mut transaction = SqliteTransaction { connection: Some(connection) };
-        transaction.connection()?.execute("BEGIN IMMEDIATE").await.map_err(|error| classify("begin", error))?;
+        transaction
+            .connection()?
+            .execute("BEGIN IMMEDIATE")
+            .await
+            .map_err(|error| classify("begin", error))?;
         Ok(Box::new(transaction))
     }
 
@@ -83,7 +87,9 @@ struct SqliteTransaction {
 
 impl SqliteTransaction {
     fn connection(&mut self) -> Result<&mut sqlx::SqliteConnection, StoreError> {
-        self.connection.as_deref_mut().ok_or_else(|| StoreError::new(ErrorKind::Internal, "the transaction has ended"))
+        self.connection
+            .as_deref_mut()
+            .ok_or_else(|| StoreError::new(ErrorKind::Internal, "the transaction has ended"))
     }
 }
 
@@ -99,7 +105,8 @@ impl Drop for SqliteTransaction {
 #[async_trait]
 impl Transaction for SqliteTransaction {
     async fn query(&mut self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
-        let rows = bind(sql, args).fetch_all(self.connection()?).await.map_err(|e| statement_error(sql, e))?;
+        let rows =
+            bind(sql, args).fetch_all(self.connection()?).await.map_err(|e| statement_error(sql, e))?;
         rows.iter().map(read_row).collect()
     }
 
@@ -173,9 +180,10 @@ fn classify(context: impl Into<String>, error: sqlx::Error) -> StoreError {
         sqlx::Error::Database(database) => {
             kind_of_code(database.code().and_then(|code| code.parse().ok()).unwrap_or_default())
         }
-        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => {
-            ErrorKind::Unavailable
-        }
+        sqlx::Error::Io(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => ErrorKind::Unavailable,
         _ => ErrorKind::Internal,
     };
     StoreError::caused(kind, context, error)

@@ -8,12 +8,17 @@ use crate::store::meta::{GenerationRow, Tombstone};
 use crate::store::{ErrorKind, StoreError};
 
 /// The secret of that name.
-pub(super) async fn service_secret(db: &dyn Database, name: &str, fresh: [u8; 32]) -> Result<[u8; 32], StoreError> {
+pub(super) async fn service_secret(
+    db: &dyn Database,
+    name: &str,
+    fresh: [u8; 32],
+) -> Result<[u8; 32], StoreError> {
     let read = Sql::both("SELECT secret FROM service_secret WHERE name = $1");
     if db.query(Lane::Background, read, args![name]).await?.is_empty() {
         let mut tx = db.begin(Lane::Background).await?;
-        let insert =
-            Sql::both("INSERT INTO service_secret (name, secret) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING");
+        let insert = Sql::both(
+            "INSERT INTO service_secret (name, secret) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
+        );
         tx.execute(insert, args![name, fresh.as_slice()]).await?;
         tx.commit().await?;
     }
@@ -25,7 +30,10 @@ pub(super) async fn service_secret(db: &dyn Database, name: &str, fresh: [u8; 32
 }
 
 /// Registers a writer generation.
-pub(super) async fn register_generation(db: &dyn Database, lease_until: Micros) -> Result<GenerationId, StoreError> {
+pub(super) async fn register_generation(
+    db: &dyn Database,
+    lease_until: Micros,
+) -> Result<GenerationId, StoreError> {
     let mut tx = db.begin(Lane::Background).await?;
     let sql =
         Sql::both("INSERT INTO writer_generation (fenced, lease_until) VALUES (0, $1) RETURNING generation");
@@ -36,17 +44,25 @@ pub(super) async fn register_generation(db: &dyn Database, lease_until: Micros) 
 }
 
 /// Fences a generation.
-pub(super) async fn fence_generation(db: &dyn Database, id: GenerationId, now: Micros) -> Result<(), StoreError> {
+pub(super) async fn fence_generation(
+    db: &dyn Database,
+    id: GenerationId,
+    now: Micros,
+) -> Result<(), StoreError> {
     let mut tx = db.begin(Lane::Background).await?;
     tx.await_generation(id).await?;
-    let sql =
-        Sql::both("UPDATE writer_generation SET fenced = 1, fenced_at = $2 WHERE generation = $1 AND fenced = 0");
+    let sql = Sql::both(
+        "UPDATE writer_generation SET fenced = 1, fenced_at = $2 WHERE generation = $1 AND fenced = 0",
+    );
     tx.execute(sql, args![id, now]).await?;
     tx.commit().await
 }
 
 /// Generations whose lease has ended and that are not fenced.
-pub(super) async fn expired_generations(db: &dyn Database, now: Micros) -> Result<Vec<GenerationId>, StoreError> {
+pub(super) async fn expired_generations(
+    db: &dyn Database,
+    now: Micros,
+) -> Result<Vec<GenerationId>, StoreError> {
     let sql = Sql::both("SELECT generation FROM writer_generation WHERE fenced = 0 AND lease_until < $1");
     let found = db.query(Lane::Background, sql, args![now]).await?;
     found.into_iter().map(|mut row| row.next().map(GenerationId)).collect()
@@ -79,7 +95,11 @@ pub(super) async fn referenced(db: &dyn Database, keys: &[String]) -> Result<Vec
 }
 
 /// Tombstones that are due.
-pub(super) async fn due_tombstones(db: &dyn Database, now: Micros, limit: u32) -> Result<Vec<Tombstone>, StoreError> {
+pub(super) async fn due_tombstones(
+    db: &dyn Database,
+    now: Micros,
+    limit: u32,
+) -> Result<Vec<Tombstone>, StoreError> {
     let sql = Sql::both(
         "SELECT tenant, blob_key, session_id FROM tombstone WHERE not_before <= $1 ORDER BY not_before LIMIT $2",
     );

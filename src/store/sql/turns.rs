@@ -22,7 +22,7 @@ const MOVE_HEAD: Sql = Sql::both(move_head!());
 
 pub(super) const INSERT_TURN: Sql = Sql::both(
     "INSERT INTO turn (tenant, session_id, branch_id, version, kind, base_version, first_seq, last_seq, request_id, \
-     request_digest, entries_digest, turn_digest, prefix_digest, calls, tokens, log_tokens, payload_bytes, report, \
+     request_digest, entries_digest, receipt, prefix_digest, calls, tokens, log_tokens, payload_bytes, report, \
      created_at, reply) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
 );
@@ -38,7 +38,7 @@ const APPEND: Sql = Sql::both(concat!(
     move_head!(),
     " RETURNING tenant, session_id), \
      turned AS (INSERT INTO turn (tenant, session_id, branch_id, version, kind, base_version, first_seq, last_seq, \
-     request_id, request_digest, entries_digest, turn_digest, prefix_digest, calls, tokens, log_tokens, payload_bytes, \
+     request_id, request_digest, entries_digest, receipt, prefix_digest, calls, tokens, log_tokens, payload_bytes, \
      report, created_at, reply) \
      SELECT tenant, session_id, $5, $4, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $8, $26 \
      FROM moved), \
@@ -50,11 +50,12 @@ const APPEND: Sql = Sql::both(concat!(
 /// Commits a turn.
 pub(super) async fn commit(db: &dyn Database, new: NewTurn) -> Result<CommitOutcome, StoreError> {
     let mut tx = db.begin(Lane::Write).await?;
-    let moved = if db.fuses_writes() && !matches!(new.entries, TurnEntries::Segment(_)) && new.branch.is_none() {
-        !tx.query(APPEND, append_args(&new)?).await?.is_empty()
-    } else {
-        commit_stepwise(tx.as_mut(), &new).await?
-    };
+    let moved =
+        if db.fuses_writes() && !matches!(new.entries, TurnEntries::Segment(_)) && new.branch.is_none() {
+            !tx.query(APPEND, append_args(&new)?).await?.is_empty()
+        } else {
+            commit_stepwise(tx.as_mut(), &new).await?
+        };
     if moved {
         tx.commit().await?;
         Ok(CommitOutcome::Committed)
@@ -117,8 +118,16 @@ async fn commit_stepwise(tx: &mut dyn Transaction, new: &NewTurn) -> Result<bool
         TurnEntries::Journal(row) => {
             let JournalRow { version, first_seq, last_seq, raw_bytes, body, created_at } = row;
             let branch = &new.turn.turn.branch;
-            let values =
-                args![&new.key.tenant, branch, *version, *first_seq, *last_seq, *raw_bytes, body, *created_at];
+            let values = args![
+                &new.key.tenant,
+                branch,
+                *version,
+                *first_seq,
+                *last_seq,
+                *raw_bytes,
+                body,
+                *created_at
+            ];
             tx.execute(INSERT_JOURNAL, values).await?;
         }
         TurnEntries::Segment(run) => {
