@@ -5,6 +5,8 @@ pub mod pb;
 #[cfg(feature = "server")]
 mod convert;
 #[cfg(feature = "server")]
+mod details;
+#[cfg(feature = "server")]
 mod observe;
 #[cfg(feature = "server")]
 mod pages;
@@ -15,6 +17,8 @@ mod status;
 #[cfg(feature = "server")]
 mod transcript_service;
 
+#[cfg(feature = "server")]
+pub use details::complete;
 #[cfg(feature = "server")]
 pub use session_service::Sessions;
 #[cfg(feature = "server")]

@@ -8,7 +8,7 @@ use crate::limits::REQUEST_BYTES_MAX;
 use crate::model::{TenantId, Tokenizer, WireFormat};
 use crate::rpc::pb::session_service_server::SessionServiceServer;
 use crate::rpc::pb::transcript_service_server::TranscriptServiceServer;
-use crate::rpc::{Sessions, Transcripts, pb};
+use crate::rpc::{self, Sessions, Transcripts, pb};
 use crate::settings::{Blobs, BlobsKind, Metadata, Settings};
 use crate::store::local::LocalBlobs;
 use crate::store::metered::MeteredBlobs;
@@ -33,10 +33,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tower::util::MapResponseLayer;
 
-/// Longest time until the answer, or the first message of one. A client's own
-/// deadline holds if it is shorter.
-const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 /// Pings find connections whose other end is gone.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -187,11 +185,11 @@ impl Running {
             .max_encoding_message_size(2 * REQUEST_BYTES_MAX);
         let (health, health_service) = tonic_health::server::health_reporter();
         let mut router = Server::builder()
-            .timeout(REQUEST_TIMEOUT)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .max_concurrent_streams(STREAMS_PER_CONNECTION)
             .max_connection_age(CONNECTION_AGE)
+            .layer(MapResponseLayer::new(rpc::complete))
             .add_service(health_service)
             .add_service(sessions)
             .add_service(transcripts);

@@ -13,7 +13,7 @@ use clap::Args;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Make sessions of a foreign transcript, one for each thread in it.
+/// Make sessions of foreign transcripts, one for each thread in them.
 ///
 /// Importing the same file again changes nothing, and a longer version of the
 /// file continues where the shorter one ended.
@@ -21,14 +21,15 @@ use std::path::{Path, PathBuf};
 pub(super) struct Import {
     #[command(flatten)]
     remote: Remote,
-    /// The file
-    file: PathBuf,
+    /// The files
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
     /// What wrote it: claude-code, codex, openai-chat, openai-responses,
     /// anthropic, gemini, bedrock, json or text; found out if not given
     #[arg(long, value_parser = parse_source)]
     source: Option<Source>,
-    /// Id of the session; what the file calls it, or the file's name, if not
-    /// given
+    /// Id of the session, for a single file; what the file calls it, or the
+    /// file's name, if not given
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Keep the file's bytes as well, so that export gives the same file
@@ -45,20 +46,36 @@ pub(super) fn parse_source(name: &str) -> Result<Source, String> {
 
 impl Import {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let bytes = read_file(&self.file)?;
-        let imported = import::import(&bytes, self.source, Options { verbatim: self.verbatim })?;
-        let ids = session_ids(&imported.threads, self.session.as_deref(), &self.file)?;
+        anyhow::ensure!(self.session.is_none() || self.files.len() == 1, "--session is for a single file");
         let mut client = self.remote.connect().await?;
+        let mut rows = vec![["session", "format", "turns", "entries"].map(str::to_owned).to_vec()];
+        for file in &self.files {
+            self.import(&mut client, file, &mut rows).await.with_context(|| file.display().to_string())?;
+        }
+        if !self.remote.json {
+            print(&table(&rows))?;
+        }
+        Ok(())
+    }
+
+    async fn import(
+        &self,
+        client: &mut Client,
+        file: &Path,
+        rows: &mut Vec<Vec<String>>,
+    ) -> anyhow::Result<()> {
+        let bytes = read_file(file)?;
+        let imported = import::import(&bytes, self.source, Options { verbatim: self.verbatim })?;
+        let ids = session_ids(&imported.threads, self.session.as_deref(), file)?;
         let turns = imported.threads.iter().map(|thread| thread.turns.len() as u64).sum();
         let bar = progress(Some(turns), "turns");
-        let mut rows = vec![["session", "format", "turns", "entries"].map(str::to_owned).to_vec()];
         for (thread, id) in imported.threads.iter().zip(&ids) {
             let labels = labels(thread, imported.source, &ids);
             let session = session(thread, labels);
             let mut chain = Digest::default();
             for (version, turn) in (0..).zip(&thread.turns) {
                 chain = digest_of_turn(chain, turn);
-                persist(&mut client, id, &session, version, chain, turn).await?;
+                persist(client, id, &session, version, chain, turn).await?;
                 bar.inc(1);
             }
             let entries: usize = thread.turns.iter().map(|turn| turn.entries.len()).sum();
@@ -71,9 +88,6 @@ impl Import {
             rows.push(vec![id.to_string(), format, thread.turns.len().to_string(), entries.to_string()]);
         }
         bar.finish_and_clear();
-        if !self.remote.json {
-            print(&table(&rows))?;
-        }
         for (what, times) in &imported.stripped {
             say(&format!("left out: {times} × {what}"));
         }

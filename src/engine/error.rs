@@ -45,13 +45,15 @@ pub enum Reason {
     NewerFormat,
     /// The service is shutting down.
     Draining,
+    /// The call took longer than any may.
+    DeadlineExceeded,
     /// A defect of the service.
     Internal,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::InvalidField,
         Self::SessionNotFound,
         Self::SessionExists,
@@ -70,6 +72,7 @@ impl Reason {
         Self::DataLoss,
         Self::NewerFormat,
         Self::Draining,
+        Self::DeadlineExceeded,
         Self::Internal,
     ];
 
@@ -94,6 +97,7 @@ impl Reason {
             Self::DataLoss => "DATA_LOSS",
             Self::NewerFormat => "NEWER_FORMAT",
             Self::Draining => "DRAINING",
+            Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
             Self::Internal => "INTERNAL",
         }
     }
@@ -237,6 +241,9 @@ pub enum Error {
     /// The service is shutting down.
     #[error("the service is shutting down")]
     Draining,
+    /// The call took longer than any may.
+    #[error("the call took too long; a persist may take effect all the same")]
+    DeadlineExceeded,
     /// A defect.
     #[error("internal error: {context}")]
     Internal {
@@ -308,6 +315,7 @@ impl Error {
             Self::DataLoss { .. } => Reason::DataLoss,
             Self::NewerFormat { .. } => Reason::NewerFormat,
             Self::Draining => Reason::Draining,
+            Self::DeadlineExceeded => Reason::DeadlineExceeded,
             Self::Internal { .. } => Reason::Internal,
         }
     }
@@ -318,7 +326,9 @@ impl Error {
         match self {
             Self::Contention { .. } => Some(Duration::from_millis(50)),
             Self::OutcomeUnknown { .. } => Some(Duration::from_millis(200)),
-            Self::Unavailable { .. } | Self::Draining => Some(Duration::from_secs(1)),
+            Self::Unavailable { .. } | Self::Draining | Self::DeadlineExceeded => {
+                Some(Duration::from_secs(1))
+            }
             Self::JournalFull { .. } => Some(Duration::from_secs(5)),
             _ => None,
         }

@@ -198,20 +198,20 @@ impl Engine {
             let Some(base) = self.base(&request, &cached.tip, &prepared.entries).await? else {
                 return Ok(self.reply_of_nothing_new(&request, &cached.tip, prepared.stripped));
             };
-            match self.attempt(&request, &cached, &base, &prepared).await {
-                Ok(Some(reply)) => return Ok(reply),
+            let attempts_max = match self.attempt(&request, &cached, &base, &prepared).await {
+                Ok(Attempt::Committed(reply)) => return Ok(reply),
                 // The head is not as it was read: others wrote, or our idea of
                 // it was out of date.
-                Ok(None) => {}
+                Ok(Attempt::Lost { object_first: false }) => APPEND_ATTEMPTS,
+                Ok(Attempt::Lost { object_first: true }) => OBJECT_FIRST_ATTEMPTS,
                 Err(AttemptError::RequestIdTaken) => return self.replay(&request, request_digest).await,
                 Err(AttemptError::Failed(error)) => return Err(error),
-            }
+            };
             attempts += 1;
-            if attempts == APPEND_ATTEMPTS {
+            if attempts >= attempts_max {
                 return Err(Error::Contention { session: key.session.clone(), attempts });
             }
             cached = self.fresh_tip(key).await?;
-            self.check_journal_room(key, &cached.tip, 0)?;
         }
     }
 
@@ -276,30 +276,30 @@ impl Engine {
         }
     }
 
-    /// Tries to commit once; nothing if the head is not as expected.
+    /// Tries to commit once.
     async fn attempt(
         &self,
         request: &PersistRequest,
         cached: &CachedTip,
         base: &Base,
         prepared: &PreparedRequest,
-    ) -> Result<Option<PersistReply>, AttemptError> {
+    ) -> Result<Attempt, AttemptError> {
         let key = &request.key;
         let draft = self.draft(request, &cached.tip, base, prepared).await?;
-        let object_first = draft.body.len() > TURN_OBJECT_FIRST_BYTES
+        let is_large = draft.body.len() > TURN_OBJECT_FIRST_BYTES
             || (self.inner.options.seal_every_turn && !draft.entries.is_empty());
-        let outcome = if object_first && base.branch.is_none() {
+        let object_first = is_large && base.branch.is_none();
+        let outcome = if object_first {
             self.commit_object_first(key, &cached.tip, &draft).await?
         } else {
-            self.check_journal_room(key, &cached.tip, draft.body.len() as u64)?;
             self.commit_journaled(key, &cached.tip, &draft).await?
         };
         if outcome == CommitOutcome::NotAsExpected {
-            return Ok(None);
+            return Ok(Attempt::Lost { object_first });
         }
         let reply = draft.reply.clone();
         self.committed(key, cached, draft);
-        Ok(Some(reply))
+        Ok(Attempt::Committed(reply))
     }
 
     /// Everything of the turn but where its entries are put.
@@ -457,6 +457,7 @@ impl Engine {
         tip: &Tip,
         draft: &Draft,
     ) -> Result<CommitOutcome, AttemptError> {
+        self.check_journal_room(key, tip, draft).await?;
         let entries = if draft.entries.is_empty() {
             TurnEntries::None
         } else {
@@ -492,7 +493,6 @@ impl Engine {
                         return Err(error.into());
                     }
                     tracing::warn!(session = %key.session, error = %error, "large turn goes to the journal");
-                    self.check_journal_room(key, tip, draft.body.len() as u64)?;
                     return self.commit_journaled(key, tip, draft).await;
                 }
                 Err(error) => return Err(error.into()),
@@ -537,8 +537,13 @@ impl Engine {
         }
     }
 
-    fn check_journal_room(&self, key: &SessionKey, tip: &Tip, more: u64) -> Result<(), Error> {
-        let bytes = tip.head.journal_bytes.saturating_add(more);
+    async fn check_journal_room(&self, key: &SessionKey, tip: &Tip, draft: &Draft) -> Result<(), Error> {
+        let bytes_after = |tip: &Tip| tip.head.journal_bytes.saturating_add(draft.body.len() as u64);
+        if bytes_after(tip) <= JOURNAL_SESSION_BYTES_MAX {
+            return Ok(());
+        }
+        // What was sealed since the head was read does not count any more.
+        let bytes = bytes_after(&self.fresh_tip(key).await?.tip);
         if bytes <= JOURNAL_SESSION_BYTES_MAX {
             return Ok(());
         }
@@ -616,6 +621,14 @@ fn recorded_reply(recorded: &RecordedTurn, request_digest: Digest) -> Result<Per
 
 fn is_fenced(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
     error.downcast_ref::<StoreError>().is_some_and(|error| error.kind == ErrorKind::Fenced)
+}
+
+enum Attempt {
+    Committed(PersistReply),
+    /// The head is not as expected.
+    Lost {
+        object_first: bool,
+    },
 }
 
 enum AttemptError {

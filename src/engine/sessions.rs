@@ -3,8 +3,8 @@
 use super::{Engine, Error, persist};
 use crate::format;
 use crate::limits::{
-    LABEL_KEY_CHARS_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, MODEL_NAME_BYTES_MAX, PREAMBLE_BYTES_MAX,
-    STRIP_RULES_MAX, TOKENS_MAX,
+    APPEND_ATTEMPTS, LABEL_KEY_CHARS_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, MODEL_NAME_BYTES_MAX,
+    PREAMBLE_BYTES_MAX, STRIP_RULES_MAX, TOKENS_MAX,
 };
 use crate::model::{
     Branch, BranchId, CompressionPath, Head, Labels, ModelProfile, Preamble, Seq, Session, SessionId,
@@ -218,7 +218,7 @@ impl Engine {
     }
 
     async fn update_detached(&self, key: SessionKey, change: SessionChange) -> Result<SessionView, Error> {
-        loop {
+        for _ in 0..APPEND_ATTEMPTS {
             let tip = self.tip(&key, None).await?;
             let current = etag(tip.head.config_revision);
             if let Some(expected) = change.etag.clone()
@@ -233,6 +233,7 @@ impl Engine {
                 return self.get_session(&key).await;
             }
         }
+        Err(Error::Contention { session: key.session, attempts: APPEND_ATTEMPTS })
     }
 
     fn session_update(

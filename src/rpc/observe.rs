@@ -1,9 +1,14 @@
 //! Counts and times calls.
 
 use super::status::to_status;
-use crate::clock::Stopwatch;
+use crate::clock::{self, Stopwatch};
 use crate::engine::Error;
+use std::time::Duration;
 use tonic::{Response, Status};
+
+/// Longest time until the answer, or the first message of one. A client's own
+/// deadline holds if it is shorter.
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Runs a call, and counts and times it.
 pub(super) async fn observe<T>(
@@ -11,7 +16,7 @@ pub(super) async fn observe<T>(
     call: impl Future<Output = Result<T, Error>>,
 ) -> Result<Response<T>, Status> {
     let started = Stopwatch::start();
-    let result = call.await;
+    let result = clock::deadline(DEADLINE, call).await.unwrap_or(Err(Error::DeadlineExceeded));
     let (outcome, code) = match result {
         Ok(answer) => (Ok(Response::new(answer)), tonic::Code::Ok),
         Err(error) => {

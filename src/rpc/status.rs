@@ -89,7 +89,7 @@ pub fn to_status(error: &Error) -> Status {
         Error::StorageFull { source } | Error::OutcomeUnknown { source } => {
             tracing::warn!(reason = reason.as_str(), source = chain(source), "a request failed");
         }
-        Error::NewerFormat { .. } | Error::Draining => {}
+        Error::NewerFormat { .. } | Error::Draining | Error::DeadlineExceeded => {}
     }
     details.set_error_info(reason.as_str(), ERROR_DOMAIN, metadata);
     if let Some(delay) = error.retry_after() {
@@ -126,6 +126,7 @@ pub(super) fn code(reason: Reason) -> Code {
         | Reason::OutcomeUnknown
         | Reason::Draining => Code::Unavailable,
         Reason::StorageFull => Code::ResourceExhausted,
+        Reason::DeadlineExceeded => Code::DeadlineExceeded,
         Reason::DataLoss => Code::DataLoss,
         Reason::Internal => Code::Internal,
     }
@@ -133,6 +134,7 @@ pub(super) fn code(reason: Reason) -> Code {
 
 #[cfg(test)]
 mod tests {
+    use super::super::details::TRANSPORT_REASONS;
     use super::*;
 
     /// docs/errors.md is the operators' and clients' table: it must name every
@@ -141,13 +143,15 @@ mod tests {
     fn every_reason_is_documented_with_its_code() {
         let page = include_str!("../../docs/errors.md");
         let rows: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("| `")).collect();
-        for reason in Reason::ALL {
-            let code = format!("{:?}", code(reason));
-            let row = rows.iter().find(|row| row.starts_with(&format!("{}`", reason.as_str())));
-            let row = row.unwrap_or_else(|| panic!("{} has no row", reason.as_str()));
+        let engine = Reason::ALL.map(|reason| (reason.as_str(), code(reason)));
+        let reasons: Vec<_> =
+            engine.into_iter().chain(TRANSPORT_REASONS.map(|(reason, code, _)| (reason, code))).collect();
+        for (reason, code) in &reasons {
+            let row = rows.iter().find(|row| row.starts_with(&format!("{reason}`")));
+            let row = row.unwrap_or_else(|| panic!("{reason} has no row"));
             let wire = row.split('|').nth(1).unwrap().trim().replace('_', "").to_lowercase();
-            assert_eq!(wire, code.to_lowercase(), "{}", reason.as_str());
+            assert_eq!(wire, format!("{code:?}").to_lowercase(), "{reason}");
         }
-        assert_eq!(rows.len(), Reason::ALL.len());
+        assert_eq!(rows.len(), reasons.len());
     }
 }
