@@ -5,6 +5,7 @@ pub mod strip;
 
 mod cache;
 mod delete;
+mod detached;
 mod fork;
 mod fsck;
 mod generation;
@@ -28,6 +29,7 @@ use crate::limits;
 use crate::model::ModelProfile;
 use crate::store::meta::{BranchKey, SealPolicy};
 use crate::store::{BlobStore, MetaStore};
+use detached::Detached;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -205,21 +207,13 @@ impl Engine {
         self.inner.clock.now()
     }
 
-    /// Runs a use case that writes in a task of its own: once begun it goes on
-    /// to its end, whatever becomes of the caller.
+    /// Runs a use case that writes: once begun it goes on to its end, whatever
+    /// becomes of the caller.
     async fn detached<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        if self.inner.tasks.is_closed() {
-            return Err(Error::Draining);
-        }
-        match self.inner.tasks.spawn(work).await {
-            Ok(result) => result,
-            Err(error) => {
-                Err(Error::Internal { context: "a task ended early".to_owned(), source: Some(error.into()) })
-            }
-        }
+        Detached::begin(&self.inner.tasks, work)?.await
     }
 }
 

@@ -32,13 +32,15 @@ pub mod telemetry;
 pub mod rpc;
 
 #[cfg(feature = "server")]
-pub mod export;
-#[cfg(feature = "server")]
 pub mod import;
+
+#[cfg(feature = "server")]
+pub mod export;
 
 #[cfg(feature = "server")]
 pub mod server;
 
+pub mod client;
+
 #[cfg(feature = "server")]
 pub mod cli;
-pub mod client;

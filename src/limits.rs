@@ -27,6 +27,9 @@ pub const FILTER_LABELS_MAX: usize = 4;
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Longest name of a step kind, in bytes.
 pub const STEP_KIND_BYTES_MAX: usize = 64;
+/// Longest window id that a usage report may name, in bytes: twice what the
+/// service's own take.
+pub const WINDOW_ID_BYTES_MAX: usize = 512;
 /// Most strip rule sets of a session.
 pub const STRIP_RULES_MAX: usize = 16;
 

@@ -70,7 +70,7 @@ impl Stores {
             None
         };
         let meta = open_metadata(settings).await?;
-        let blobs = open_blobs(&settings.blobs, data_dir, entropy).await?;
+        let blobs = open_blobs(&settings.blobs, data_dir, entropy, exclusive).await?;
         Ok(Self { meta, blobs: Arc::new(MeteredBlobs::new(blobs)), embedded, _lock: lock })
     }
 }
@@ -99,9 +99,16 @@ async fn open_blobs(
     blobs: &Blobs,
     data_dir: &Path,
     entropy: &Arc<Entropy>,
+    exclusive: bool,
 ) -> anyhow::Result<Arc<dyn BlobStore>> {
     Ok(match blobs.kind {
-        BlobsKind::Local => Arc::new(LocalBlobs::open(&data_dir.join("blobs"), entropy.clone())?),
+        BlobsKind::Local => {
+            let local = LocalBlobs::open(&data_dir.join("blobs"), entropy.clone())?;
+            if exclusive {
+                local.remove_leftovers()?;
+            }
+            Arc::new(local)
+        }
         #[cfg(feature = "s3")]
         BlobsKind::S3 => Arc::new(
             S3Blobs::connect(S3Options {
@@ -140,13 +147,23 @@ pub async fn start(settings: &Settings, metrics: Option<PrometheusHandle>) -> an
         let applied = stores.meta.migrate().await.context("cannot migrate the embedded database")?;
         tracing::debug!(?applied, "migrated");
     }
+    // The vocabulary takes a while to load; the first request need not wait.
+    tokio::task::spawn_blocking(|| TokenCounter::new(WireFormat::OpenaiChat, Tokenizer::O200k).warm_up());
+    start_over(stores, settings, entropy, metrics).await
+}
+
+/// Starts the service over stores that are open and have their schema.
+pub async fn start_over(
+    stores: Stores,
+    settings: &Settings,
+    entropy: Arc<Entropy>,
+    metrics: Option<PrometheusHandle>,
+) -> anyhow::Result<Running> {
     stores.meta.ping().await.context("the metadata store is not ready")?;
     stores.blobs.probe().await.context("the object store is not ready")?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let options = settings.engine_options();
     let engine = Engine::start(stores.meta.clone(), stores.blobs.clone(), clock, entropy, options).await?;
-    // The vocabulary takes a while to load; the first request need not wait.
-    tokio::task::spawn_blocking(|| TokenCounter::new(WireFormat::OpenaiChat, Tokenizer::O200k).warm_up());
     let mut running = Running {
         grpc: settings.server.listen,
         http: settings.server.http_listen,

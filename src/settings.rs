@@ -521,7 +521,8 @@ mod tests {
         assert_eq!(format!("{example:#?}"), format!("{:#?}", Settings::default()));
         for (path, _) in SCALARS {
             let (_, name) = path.rsplit_once('.').unwrap();
-            let is_shown = text.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{name} = ")));
+            let is_shown =
+                text.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{name} = ")));
             assert!(is_shown, "{path} is not shown");
         }
     }

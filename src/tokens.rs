@@ -6,6 +6,7 @@
 //! format.
 
 mod estimate;
+mod exact;
 mod json_text;
 mod media;
 
@@ -15,6 +16,7 @@ mod accuracy;
 use crate::format::reading::{Part, Reading};
 use crate::model::{Tokenizer, WireFormat};
 use estimate::Weights;
+use exact::Vocabulary;
 
 /// Bytes of a block that the service cannot read, per token.
 ///
@@ -57,8 +59,8 @@ impl TokenCounter {
     /// more (`benches/tokens.rs`).
     pub fn count_text(self, text: &str) -> u64 {
         match self.tokenizer {
-            Tokenizer::O200k => bpe_openai::o200k_base().count(text) as u64,
-            Tokenizer::Cl100k => bpe_openai::cl100k_base().count(text) as u64,
+            Tokenizer::O200k => exact::tokens(text, Vocabulary::O200k),
+            Tokenizer::Cl100k => exact::tokens(text, Vocabulary::Cl100k),
             Tokenizer::Estimate => estimate::tokens(text.as_bytes(), self.weights()),
         }
     }

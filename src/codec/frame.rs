@@ -3,17 +3,41 @@
 use crate::codec::CodecError;
 use crate::limits::ZSTD_WINDOW_LOG_MAX;
 use bytes::Bytes;
+use std::cell::RefCell;
+use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::{CParameter, DParameter, get_frame_content_size};
 
 /// What `zstd` itself uses: higher levels win 6 to 12 % of space for several
 /// times the work.
 const LEVEL: i32 = 3;
 
+/// Bytes up to which a thread keeps its compressor, whose tables grow with what
+/// it compresses: making it anew takes longer than compressing a turn.
+const KEPT_COMPRESSOR_RAW_BYTES: usize = 64 << 10;
+
+thread_local! {
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
 /// Compresses into one frame that carries its content size and checksum.
 pub fn compress(raw: &[u8]) -> Result<Bytes, CodecError> {
-    let mut compressor = zstd::bulk::Compressor::new(LEVEL).map_err(CodecError::damaged)?;
+    if raw.len() > KEPT_COMPRESSOR_RAW_BYTES {
+        return compressor()?.compress(raw).map(Bytes::from).map_err(CodecError::damaged);
+    }
+    COMPRESSOR.with_borrow_mut(|kept| {
+        let compressor = match kept {
+            Some(compressor) => compressor,
+            None => kept.insert(compressor()?),
+        };
+        compressor.compress(raw).map(Bytes::from).map_err(CodecError::damaged)
+    })
+}
+
+fn compressor() -> Result<Compressor<'static>, CodecError> {
+    let mut compressor = Compressor::new(LEVEL).map_err(CodecError::damaged)?;
     compressor.set_parameter(CParameter::ChecksumFlag(true)).map_err(CodecError::damaged)?;
-    compressor.compress(raw).map(Bytes::from).map_err(CodecError::damaged)
+    Ok(compressor)
 }
 
 /// Decompresses exactly one frame of at most `limit` bytes.
@@ -31,13 +55,23 @@ pub fn decompress(stored: &[u8], limit: usize) -> Result<Bytes, CodecError> {
     if frame_len != stored.len() {
         return Err(CodecError::damaged("bytes follow the zstd frame"));
     }
-    let mut decompressor = zstd::bulk::Decompressor::new().map_err(CodecError::damaged)?;
-    decompressor.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX)).map_err(CodecError::damaged)?;
-    let raw = decompressor.decompress(stored, size).map_err(CodecError::damaged)?;
+    let raw = DECOMPRESSOR.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(decompressor()?),
+        };
+        decompressor.decompress(stored, size).map_err(CodecError::damaged)
+    })?;
     if raw.len() != size {
         return Err(CodecError::damaged("the frame holds less than it says"));
     }
     Ok(raw.into())
+}
+
+fn decompressor() -> Result<Decompressor<'static>, CodecError> {
+    let mut decompressor = Decompressor::new().map_err(CodecError::damaged)?;
+    decompressor.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX)).map_err(CodecError::damaged)?;
+    Ok(decompressor)
 }
 
 #[cfg(test)]

@@ -56,7 +56,9 @@ fn read(text: &Bytes, start: usize, end: usize) -> Result<Entry, CodecError> {
         let tokens = fields.number()?;
         fields.literal(br#","payload":"#)?;
         let payload = fields.rest.strip_suffix(b"}")?;
-        (payload.starts_with(b"{") && payload.ends_with(b"}")).then_some(())?;
+        // JSON may have blanks around it.
+        let object = payload.trim_ascii();
+        (object.starts_with(b"{") && object.ends_with(b"}")).then_some(())?;
         let payload_end = end - 1;
         let payload = text.slice(payload_end - payload.len()..payload_end);
         Some(Entry { seq, version, at, kind, tokens, payload })
@@ -108,6 +110,7 @@ pub(crate) mod tests {
     pub(crate) fn entries() -> impl Strategy<Value = Vec<Entry>> {
         let payload = prop_oneof![
             Just(r#"{}"#.to_owned()),
+            Just("  {\t} ".to_owned()),
             r#"\{"role":"[a-z}\\{]{0,20}"\}"#,
             Just(r#"{"a":"\ud800","a":1e400,"b":12345678901234567890123,"c":"\u0000}\n"}"#.to_owned()),
         ];

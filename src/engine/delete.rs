@@ -5,6 +5,7 @@ use super::{Engine, Error};
 use crate::clock::Micros;
 use crate::codec::digest;
 use crate::model::Deletion;
+use crate::store::ErrorKind;
 use crate::store::meta::SessionKey;
 
 impl Engine {
@@ -51,7 +52,12 @@ impl Engine {
             source: Some(error.into()),
         })?;
         let sha256 = digest::sha256(&body);
-        self.put_blob(&keys::ledger(key), body.into(), sha256).await.map_err(Error::of_objects)?;
+        match self.put_blob(&keys::ledger(key), body.into(), sha256).await {
+            // The same session's of before the metadata was taken back to an
+            // earlier time: the key is its alone.
+            Err(error) if error.kind == ErrorKind::KeyTaken => {}
+            put => put.map_err(Error::of_objects)?,
+        }
         Ok(self.inner.meta.deletion_in_ledger(key).await?)
     }
 }

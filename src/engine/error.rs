@@ -278,6 +278,17 @@ impl Error {
         Self::InvalidField { field: field.into(), problem: problem.into() }
     }
 
+    /// The error of a message that stands in the field `parent` of a request.
+    #[must_use]
+    pub fn within(self, parent: &str) -> Self {
+        match self {
+            Self::InvalidField { field, problem } => {
+                Self::InvalidField { field: format!("{parent}.{field}"), problem }
+            }
+            other => other,
+        }
+    }
+
     /// A defect.
     pub fn internal(context: impl Into<String>) -> Self {
         Self::Internal { context: context.into(), source: None }

@@ -55,26 +55,37 @@ impl Engine {
 
     async fn fork_detached(&self, request: ForkRequest) -> Result<SessionView, Error> {
         let key = SessionKey { tenant: request.source.tenant.clone(), session: request.session()? };
+        let refusal = match self.make_fork(&request, &key).await {
+            Ok(CreateOutcome::Created) => return self.get_session(&key).await,
+            Ok(CreateOutcome::Taken { deleted }) => {
+                Error::SessionExists { session: key.session.clone(), deleted }
+            }
+            // The source may have gone since the first call.
+            Ok(CreateOutcome::SourceGone) | Err(Error::SessionNotFound { .. }) => {
+                Error::SessionNotFound { session: request.source.session.clone() }
+            }
+            Err(error) => return Err(error),
+        };
+        match self.inner.meta.turn_of_request(&key, &request.request_id).await? {
+            Some(recorded) if recorded.turn.kind == TurnKind::Fork => {
+                check_retry(&recorded, request.digest())?;
+                match self.get_session(&key).await {
+                    Err(Error::SessionNotFound { .. }) => Err(refusal),
+                    made => made,
+                }
+            }
+            _ => Err(refusal),
+        }
+    }
+
+    async fn make_fork(&self, request: &ForkRequest, key: &SessionKey) -> Result<CreateOutcome, Error> {
         let tip = self.tip(&request.source, None).await?;
         let base = match request.version {
             None => tip.turn.clone(),
             Some(version) => self.recorded_turn(&request.source, &tip, version).await?.turn,
         };
-        let new = self.new_fork(&request, &key, &tip, &base).await?;
-        match self.inner.meta.create_session(new).await? {
-            CreateOutcome::Created => self.get_session(&key).await,
-            CreateOutcome::SourceGone => Err(Error::SessionNotFound { session: request.source.session }),
-            CreateOutcome::Taken { deleted } => {
-                let made = self.inner.meta.turn_of_request(&key, &request.request_id).await?;
-                match made {
-                    Some(recorded) if !deleted && recorded.turn.kind == TurnKind::Fork => {
-                        check_retry(&recorded, request.digest())?;
-                        self.get_session(&key).await
-                    }
-                    _ => Err(Error::SessionExists { session: key.session, deleted }),
-                }
-            }
-        }
+        let new = self.new_fork(request, key, &tip, &base).await?;
+        Ok(self.inner.meta.create_session(new).await?)
     }
 
     async fn new_fork(

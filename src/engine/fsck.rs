@@ -92,12 +92,8 @@ impl Engine {
     async fn count_orphans(&self, report: &mut FsckReport) -> Result<(), Error> {
         let mut after: Option<String> = None;
         loop {
-            let listed = self
-                .inner
-                .blobs
-                .list("", after.as_deref(), BATCH as usize)
-                .await
-                .map_err(Error::of_objects)?;
+            let listed = self.inner.blobs.list("", after.as_deref(), BATCH as usize);
+            let listed = self.in_time(listed).await.map_err(Error::of_objects)?;
             let Some(last) = listed.last() else { return Ok(()) };
             after = Some(last.key.clone());
             let ours: Vec<_> =
@@ -129,7 +125,7 @@ impl Engine {
         }
         let session = SessionKey { tenant: key.tenant.clone(), session: branch.session.clone() };
         for segment in &segments {
-            match self.inner.blobs.size(&segment.key).await.map_err(Error::of_objects)? {
+            match self.in_time(self.inner.blobs.size(&segment.key)).await.map_err(Error::of_objects)? {
                 None => note(format!("blob {} is missing", segment.key)),
                 Some(bytes) if bytes != segment.stored_bytes => {
                     note(format!("blob {} has {bytes} bytes, not {}", segment.key, segment.stored_bytes));

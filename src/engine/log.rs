@@ -29,33 +29,40 @@ pub(super) struct Position {
 
 /// A stretch of the log in one row or blob.
 #[derive(Clone, Debug)]
-pub(super) enum Piece {
-    /// Entries in the journal.
+pub(super) struct Piece {
+    holder: Holder,
+    /// Newest seq of its branch that is part of the log: what the row or blob
+    /// holds beyond was rewound, or came after the fork.
+    end: Seq,
+}
+
+#[derive(Clone, Debug)]
+enum Holder {
     Journal(JournalRow),
-    /// Entries in a segment.
     Segment(Segment),
 }
 
 impl Piece {
     pub(super) fn first_seq(&self) -> Seq {
-        match self {
-            Self::Journal(row) => row.first_seq,
-            Self::Segment(segment) => segment.first_seq,
+        match &self.holder {
+            Holder::Journal(row) => row.first_seq,
+            Holder::Segment(segment) => segment.first_seq,
         }
     }
 
     pub(super) fn last_seq(&self) -> Seq {
-        match self {
-            Self::Journal(row) => row.last_seq,
-            Self::Segment(segment) => segment.last_seq,
+        match &self.holder {
+            Holder::Journal(row) => row.last_seq.min(self.end),
+            Holder::Segment(segment) => segment.last_seq.min(self.end),
         }
     }
 }
 
 /// Why a piece could not be read.
 enum PieceError {
-    /// The blob is not there: a roll-up may have taken its place.
-    Gone,
+    /// The blob of these entries is not there: a roll-up may have taken its
+    /// place.
+    Gone(Seq, Seq),
     Failed(Error),
 }
 
@@ -174,6 +181,7 @@ impl Engine {
         journal: Vec<JournalRow>,
     ) -> Result<Vec<Entry>, Error> {
         let mut journal = Some(journal);
+        let mut gone = (first, last);
         for _ in 0..2 {
             let pieces = self.pieces(key, at, first, last, journal.take()).await?;
             let loads: Vec<_> = pieces.iter().map(|piece| self.load(key, piece)).collect();
@@ -187,10 +195,10 @@ impl Engine {
                     return Ok(entries);
                 }
                 Err(PieceError::Failed(error)) => return Err(error),
-                Err(PieceError::Gone) => {}
+                Err(PieceError::Gone(first, last)) => gone = (first, last),
             }
         }
-        Err(missing(key, first, last))
+        Err(missing(key, gone.0.max(first), gone.1.min(last)))
     }
 
     /// The pieces that hold entries from `first` to `last`, in order.
@@ -226,28 +234,32 @@ impl Engine {
                 })
                 .collect();
             let sealed_last = rows.first().map_or(span_last, |row| Seq(row.first_seq.0 - 1));
+            let piece = |holder| Piece { holder, end: span_last };
             if span_first <= sealed_last {
                 let segments = self.inner.meta.segments(&branch, span_first, sealed_last).await?;
-                pieces.extend(segments.into_iter().filter(|s| s.first_seq <= s.last_seq).map(Piece::Segment));
+                let segments = segments.into_iter().filter(|segment| segment.first_seq <= segment.last_seq);
+                pieces.extend(segments.map(Holder::Segment).map(piece));
             }
-            pieces.extend(rows.into_iter().map(Piece::Journal));
+            pieces.extend(rows.into_iter().map(Holder::Journal).map(piece));
         }
         check_pieces(key, &pieces, first, last)?;
         Ok(pieces)
     }
 
     async fn load(&self, key: &SessionKey, piece: &Piece) -> Result<Vec<Entry>, PieceError> {
-        match piece {
-            Piece::Journal(row) => Ok(decode_journal(key, row.clone()).await?),
-            Piece::Segment(segment) => Ok(self.segment(key, segment).await?.entries.clone()),
-        }
+        let mut entries = match &piece.holder {
+            Holder::Journal(row) => decode_journal(key, row.clone()).await?,
+            Holder::Segment(segment) => self.segment(key, segment).await?.entries.clone(),
+        };
+        entries.truncate(entries.partition_point(|entry| entry.seq <= piece.end));
+        Ok(entries)
     }
 
     /// Entries of a piece; nothing if its blob is not there.
     pub(super) async fn piece(&self, key: &SessionKey, piece: &Piece) -> Result<Option<Vec<Entry>>, Error> {
         match self.load(key, piece).await {
             Ok(entries) => Ok(Some(entries)),
-            Err(PieceError::Gone) => Ok(None),
+            Err(PieceError::Gone(..)) => Ok(None),
             Err(PieceError::Failed(error)) => Err(error),
         }
     }
@@ -260,7 +272,7 @@ impl Engine {
     ) -> Result<Option<Arc<Decoded>>, Error> {
         match self.segment(key, row).await {
             Ok(decoded) => Ok(Some(decoded)),
-            Err(PieceError::Gone) => Ok(None),
+            Err(PieceError::Gone(..)) => Ok(None),
             Err(PieceError::Failed(error)) => Err(error),
         }
     }
@@ -295,7 +307,9 @@ impl Engine {
         for _ in 0..FETCH_ATTEMPTS {
             let stored = match self.blob(&row.key).await {
                 Ok(stored) => stored,
-                Err(error) if error.kind == ErrorKind::NotFound => return Err(PieceError::Gone),
+                Err(error) if error.kind == ErrorKind::NotFound => {
+                    return Err(PieceError::Gone(row.first_seq, row.last_seq));
+                }
                 Err(error) => return Err(Error::of_objects(error).into()),
             };
             let (sha256, raw_bytes, blob_key) = (row.sha256, row.raw_bytes, row.key.clone());
@@ -328,9 +342,7 @@ impl Engine {
 
     /// Gets a blob within the time that one may take.
     pub(super) async fn blob(&self, key: &str) -> Result<bytes::Bytes, StoreError> {
-        clock::deadline(self.inner.options.blob_timeout, self.inner.blobs.get(key))
-            .await
-            .unwrap_or_else(|| Err(StoreError::new(ErrorKind::Unavailable, format!("get {key}: timed out"))))
+        self.in_time(self.inner.blobs.get(key)).await
     }
 
     /// Puts a blob within the time that one may take.
@@ -340,9 +352,17 @@ impl Engine {
         body: bytes::Bytes,
         sha256: crate::model::Digest,
     ) -> Result<(), StoreError> {
-        clock::deadline(self.inner.options.blob_timeout, self.inner.blobs.put_new(key, body, sha256))
+        self.in_time(self.inner.blobs.put_new(key, body, sha256)).await
+    }
+
+    /// Gives a call of the object store the time that one may take.
+    pub(super) async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        clock::deadline(self.inner.options.blob_timeout, call)
             .await
-            .unwrap_or_else(|| Err(StoreError::new(ErrorKind::Unavailable, format!("put {key}: timed out"))))
+            .unwrap_or_else(|| Err(StoreError::new(ErrorKind::Unavailable, "the object store timed out")))
     }
 }
 

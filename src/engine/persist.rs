@@ -59,6 +59,10 @@ impl Input {
         }
     }
 
+    fn payload_bytes(&self) -> usize {
+        self.entries().iter().map(|entry| entry.payload.len()).sum()
+    }
+
     fn field(&self) -> &'static str {
         match self {
             Self::Append(_) => "append.entries",
@@ -173,7 +177,6 @@ pub(super) struct Base {
 impl Engine {
     /// Commits one turn.
     pub async fn persist(&self, request: PersistRequest) -> Result<PersistReply, Error> {
-        check(&request)?;
         let engine = self.clone();
         self.detached(async move { engine.persist_detached(request).await }).await
     }
@@ -181,8 +184,15 @@ impl Engine {
     async fn persist_detached(&self, request: PersistRequest) -> Result<PersistReply, Error> {
         let request = Arc::new(request);
         let key = &request.key;
+        // First of all, so that a request which is refused creates no session.
+        compute(request.input.payload_bytes(), {
+            let request = request.clone();
+            move || check(&request.input)
+        })
+        .await??;
         let mut cached = self.cached_tip_or_create(&request).await?;
-        let prepared = self.prepare(&request, &cached.tip.session).await?;
+        let mut prepared = self.prepare(&request, &cached.tip.session).await?;
+        let mut config_revision = cached.tip.head.config_revision;
         let request_digest = prepared.request_digest;
         let mut attempts = 0;
         loop {
@@ -195,8 +205,20 @@ impl Engine {
                     return self.replay_or_mismatch(&request, request_digest, expected, &cached.tip).await;
                 }
             }
-            let Some(base) = self.base(&request, &cached.tip, &prepared.entries).await? else {
-                return Ok(self.reply_of_nothing_new(&request, &cached.tip, prepared.stripped));
+            if config_revision != cached.tip.head.config_revision {
+                prepared = self.prepare(&request, &cached.tip.session).await?;
+                config_revision = cached.tip.head.config_revision;
+            }
+            let base = match self.base(&request, &cached.tip, &prepared.entries).await {
+                Ok(Some(base)) => base,
+                no_base => {
+                    // The request may have made a turn when it came first.
+                    if let Some(recorded) = self.inner.meta.turn_of_request(key, &request.request_id).await? {
+                        return recorded_reply(&recorded, request_digest);
+                    }
+                    let stripped = prepared.stripped;
+                    return no_base.map(|_| self.reply_of_nothing_new(&request, &cached.tip, stripped));
+                }
             };
             let attempts_max = match self.attempt(&request, &cached, &base, &prepared).await {
                 Ok(Attempt::Committed(reply)) => return Ok(reply),
@@ -218,7 +240,10 @@ impl Engine {
     /// The head as this process saw it last, else from the store; the session
     /// is created if it is missing and the request says so.
     async fn cached_tip_or_create(&self, request: &PersistRequest) -> Result<Arc<CachedTip>, Error> {
-        if let Some(cached) = self.inner.caches.tips.get(&request.key) {
+        // What comes of comparing a snapshot need not pass a commit, which would
+        // show that the head is out of date.
+        let may_be_outdated = matches!(request.input, Input::Append(_));
+        if let Some(cached) = self.inner.caches.tips.get(&request.key).filter(|_| may_be_outdated) {
             return Ok(cached);
         }
         match (self.fresh_tip(&request.key).await, &request.create_if_missing) {
@@ -228,7 +253,7 @@ impl Engine {
                 match self.create_session(request.key.clone(), config.clone()).await {
                     // Another call was faster.
                     Err(Error::SessionExists { deleted: false, .. }) | Ok(_) => {}
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.within("create_if_missing")),
                 }
                 self.fresh_tip(&request.key).await
             }
@@ -256,9 +281,8 @@ impl Engine {
         request: &Arc<PersistRequest>,
         session: &Session,
     ) -> Result<PreparedRequest, Error> {
-        let bytes = request.input.entries().iter().map(|entry| entry.payload.len()).sum();
         let (request, session, engine) = (request.clone(), session.clone(), self.clone());
-        compute(bytes, move || prepare(&request, &session, &engine)).await?
+        compute(request.input.payload_bytes(), move || prepare(&request, &session, &engine)).await
     }
 
     /// Where the turn goes; nothing if a snapshot has nothing new.
@@ -286,9 +310,8 @@ impl Engine {
     ) -> Result<Attempt, AttemptError> {
         let key = &request.key;
         let draft = self.draft(request, &cached.tip, base, prepared).await?;
-        let is_large = draft.body.len() > TURN_OBJECT_FIRST_BYTES
+        let object_first = draft.body.len() > TURN_OBJECT_FIRST_BYTES
             || (self.inner.options.seal_every_turn && !draft.entries.is_empty());
-        let object_first = is_large && base.branch.is_none();
         let outcome = if object_first {
             self.commit_object_first(key, &cached.tip, &draft).await?
         } else {
@@ -485,7 +508,7 @@ impl Engine {
         let branch = BranchKey { tenant: key.tenant.clone(), branch: draft.turn.branch.clone() };
         for _ in 0..OBJECT_FIRST_ATTEMPTS {
             let turn = RecordedTurn { turn: draft.turn.clone(), reply: draft.reply_json()? };
-            let run = match self.put_run(key, &branch, Some((turn, draft.lines.clone()))).await {
+            let run = match self.put_run(key, &branch, draft.branch.as_ref(), Some((turn, draft.lines.clone()))).await {
                 Ok(Some((run, _))) => run,
                 Ok(None) => return Ok(CommitOutcome::NotAsExpected),
                 Err(error @ Error::Unavailable { .. }) => {
@@ -684,9 +707,9 @@ struct PreparedRequest {
 }
 
 /// Checks what can be checked without the session.
-fn check(request: &PersistRequest) -> Result<(), Error> {
-    let (entries, field) = (request.input.entries(), request.input.field());
-    let limit = match request.input {
+fn check(input: &Input) -> Result<(), Error> {
+    let (entries, field) = (input.entries(), input.field());
+    let limit = match input {
         Input::Append(_) => TURN_ENTRIES_MAX,
         Input::Snapshot { .. } => SNAPSHOT_ENTRIES_MAX,
     };
@@ -696,16 +719,15 @@ fn check(request: &PersistRequest) -> Result<(), Error> {
             format!("has {} entries; at most {limit} are allowed", entries.len()),
         ));
     }
-    Ok(())
+    entries.iter().enumerate().try_for_each(|(index, entry)| check_payload(entry, field, index))
 }
 
-fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> Result<PreparedRequest, Error> {
+fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> PreparedRequest {
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let rules = &engine.inner.options.strip_rules;
     let mut stripped: BTreeMap<&str, Stripped> = BTreeMap::new();
     let mut entries = Vec::with_capacity(request.input.entries().len());
     for (index, entry) in request.input.entries().iter().enumerate() {
-        check_payload(entry, request.input.field(), index)?;
         let rule = entry.kind.stripped_as().or_else(|| rules.matching(&session.strip_rules, &entry.payload));
         if let Some(rule) = rule {
             let count = stripped.entry(rule).or_insert_with(|| Stripped {
@@ -730,11 +752,11 @@ fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> Resu
             at: entry.at,
         });
     }
-    Ok(PreparedRequest {
+    PreparedRequest {
         entries,
         stripped: stripped.into_values().collect(),
         request_digest: digest_of(request),
-    })
+    }
 }
 
 fn check_payload(entry: &NewEntry, field: &str, index: usize) -> Result<(), Error> {

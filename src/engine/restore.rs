@@ -156,6 +156,10 @@ struct Assembled {
     bytes: usize,
 }
 
+/// Times that a restore takes the window in memory, which others may be a turn
+/// ahead of it with, before it makes one of its own.
+const LIVE_ATTEMPTS: usize = 4;
+
 /// What an entry takes beside its payload, roughly.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
 
@@ -212,27 +216,35 @@ impl Engine {
     /// Restores a window.
     pub async fn restore(&self, request: RestoreRequest) -> Result<Restored, Error> {
         let key = &request.key;
-        let live = self.inner.caches.windows.get(key);
-        let known = live.as_ref().map_or(Version(0), |live| live.lock().newest().0);
-        let mut tip = self.tip(key, Some(known)).await?;
-        let version = request.at_version.unwrap_or(tip.head.version);
-        let restored = if version == tip.head.version {
-            let live = self.live_window(key, &mut tip, live).await?;
-            let at = self.newest(key, &tip).await?;
-            let preamble = match tip.head.preamble_revision {
-                0 => None,
-                revision => Some(self.preamble(key, revision, version).await?),
-            };
-            let state = live.lock();
-            self.serve(&request, &tip, &at, preamble.as_deref(), &state)
-        } else {
-            let at = self.position(key, &tip, version).await?;
-            if known != Version(0) {
-                tip.journal.clear();
+        let mut attempts = 0;
+        let restored = loop {
+            let live = self.inner.caches.windows.get(key);
+            let known = live.as_ref().map_or(Version(0), |live| live.lock().newest().0);
+            let mut tip = self.tip(key, Some(known)).await?;
+            let version = request.at_version.unwrap_or(tip.head.version);
+            if version == tip.head.version && attempts < LIVE_ATTEMPTS {
+                attempts += 1;
+                let live = self.live_window(key, &mut tip, live).await?;
+                let at = self.newest(key, &tip).await?;
+                let preamble = match tip.head.preamble_revision {
+                    0 => None,
+                    revision => Some(self.preamble(key, revision, version).await?),
+                };
+                let state = live.lock();
+                // A turn that was committed since the head was read may be in
+                // it already.
+                if state.newest().0 == version {
+                    break self.serve(&request, &tip, &at, preamble.as_deref(), &state);
+                }
+            } else {
+                let at = self.position(key, &tip, version).await?;
+                if known != Version(0) {
+                    tip.journal.clear();
+                }
+                let preamble = self.inner.meta.preamble(key, version).await?;
+                let state = self.assemble_log(key, &tip, &at).await?;
+                break self.serve(&request, &tip, &at, preamble.as_ref(), &state);
             }
-            let preamble = self.inner.meta.preamble(key, version).await?;
-            let state = self.assemble_log(key, &tip, &at).await?;
-            self.serve(&request, &tip, &at, preamble.as_ref(), &state)
         };
         let how = match restored.header.change {
             Change::Unchanged => "unchanged",

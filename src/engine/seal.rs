@@ -10,8 +10,8 @@ use crate::limits::{
 };
 use crate::model::{Branch, BranchId, GenerationId, Segment, Seq, Version, WireFormat};
 use crate::store::meta::{
-    BranchKey, CommitOutcome, JournalRow, ManifestRow, NewRollUp, NewSeal, RecordedTurn, SealedRun,
-    SessionKey,
+    BranchKey, CommitOutcome, JournalRow, ManifestRow, NewRollUp, NewSeal, RecordedTurn, SealCandidate,
+    SealedRun, SessionKey,
 };
 use bytes::Bytes;
 
@@ -40,14 +40,16 @@ impl Engine {
     }
 
     /// Seals the journals that are due. Returns how many segments were written.
+    /// A journal that cannot be sealed does not keep the others from it; its
+    /// failure is returned at the end.
     pub async fn seal_due(&self) -> Result<usize, Error> {
         const BATCH: u32 = 100;
         let due = self.inner.meta.seal_candidates(self.inner.options.seal, self.now(), BATCH).await?;
-        let mut segments = 0;
-        for candidate in due {
-            segments += self.seal_branch(&candidate.key).await?;
+        let mut segments = Ok(0);
+        for SealCandidate { key, .. } in due {
+            go_on(&mut segments, &key, self.seal_branch(&key).await)?;
         }
-        Ok(segments)
+        segments
     }
 
     /// Seals one segment's worth of a branch's journal and tells whether that
@@ -56,14 +58,8 @@ impl Engine {
         let lineage = self.inner.meta.lineage(branch).await?;
         let Some(tip) = lineage.last() else { return Ok(None) };
         let session = SessionKey { tenant: branch.tenant.clone(), session: tip.session.clone() };
-        let Some((run, is_rest)) = self.put_run(&session, branch, None).await? else { return Ok(None) };
-        let seal = NewSeal {
-            key: branch.clone(),
-            session: session.session.clone(),
-            at: self.now(),
-            grace: self.inner.options.grace,
-            run,
-        };
+        let Some((run, is_rest)) = self.put_run(&session, branch, None, None).await? else { return Ok(None) };
+        let seal = NewSeal { key: branch.clone(), session: session.session.clone(), run };
         let (bytes, generation) = (seal.run.segment.raw_bytes, seal.run.generation);
         match self.inner.meta.commit_seal(seal).await {
             Ok(CommitOutcome::Committed) => {
@@ -84,18 +80,28 @@ impl Engine {
     }
 
     /// Puts a segment of a branch's journal, and of a turn that is not
-    /// committed yet, into the object store, with the session's manifest. Tells
-    /// whether the journal has more than one segment should hold. Nothing if
-    /// there is nothing to seal, or if the journal does not lead up to the turn.
+    /// committed yet, into the object store, with the session's manifest. The
+    /// turn may begin a new branch. Tells whether the journal has more than one
+    /// segment should hold. Nothing if there is nothing to seal, or if the
+    /// journal does not lead up to the turn.
     pub(super) async fn put_run(
         &self,
         session: &SessionKey,
         branch: &BranchKey,
+        new_branch: Option<&Branch>,
         new: Option<(RecordedTurn, Bytes)>,
     ) -> Result<Option<(SealedRun, bool)>, Error> {
-        let lineage = self.inner.meta.lineage(branch).await?;
+        let (lineage, material) = loop {
+            let lineage = self.lineage_of_run(branch, new_branch).await?;
+            let Some(tip) = lineage.last() else { return Ok(None) };
+            match self.material(branch, tip, new.clone()).await? {
+                Found::Nothing => return Ok(None),
+                Found::Material(material) => break (lineage, material),
+                // What an outage has left in the journal gets segments of its own.
+                Found::TooMuch => drop(Box::pin(self.seal_branch(branch)).await?),
+            }
+        };
         let Some(tip) = lineage.last() else { return Ok(None) };
-        let Some(material) = self.material(branch, tip, new).await? else { return Ok(None) };
         let generation = self.inner.generation.current();
         let (manifest_row, manifest) = match self.manifest(session, generation).await? {
             Some((row, body)) => (Some(row), Some(body)),
@@ -129,9 +135,24 @@ impl Engine {
             expected_sealed_version: tip.sealed_version,
             journal_bytes: material.journal_bytes,
             manifest: manifest_row,
+            erase_not_before: self.now().plus(self.inner.options.grace),
             generation,
         };
         Ok(Some((run, material.is_rest)))
+    }
+
+    /// A branch that is there, or is to be made, after those that it continues.
+    async fn lineage_of_run(&self, key: &BranchKey, new: Option<&Branch>) -> Result<Vec<Branch>, Error> {
+        let Some(new) = new else { return Ok(self.inner.meta.lineage(key).await?) };
+        let mut lineage = match &new.parent {
+            None => vec![],
+            Some(parent) => {
+                let parent = BranchKey { tenant: key.tenant.clone(), branch: parent.clone() };
+                self.inner.meta.lineage(&parent).await?
+            }
+        };
+        lineage.push(new.clone());
+        Ok(lineage)
     }
 
     /// Encodes a segment and puts it; returns its row.
@@ -169,19 +190,22 @@ impl Engine {
         branch: &BranchKey,
         tip: &Branch,
         new: Option<(RecordedTurn, Bytes)>,
-    ) -> Result<Option<Material>, Error> {
+    ) -> Result<Found, Error> {
         let first = tip.sealed_version.next().max(tip.first_version);
         let end =
             new.as_ref().map_or(Version(u64::MAX), |(recorded, _)| Version(recorded.turn.version.0 - 1));
         let meta = &self.inner.meta;
         let rows = meta.journal(branch, first, end).await?;
         let all = rows.len();
-        let mut taken = take_rows(rows, new.is_none());
+        let mut taken = take_rows(rows);
         let is_rest = taken.len() < all;
+        if is_rest && new.is_some() {
+            return Ok(Found::TooMuch);
+        }
         let last = match (&new, taken.last()) {
             (Some(_), _) => end,
             (None, Some(row)) => row.version,
-            (None, None) => return Ok(None),
+            (None, None) => return Ok(Found::Nothing),
         };
         let mut turns =
             if first <= last { meta.turns(branch, first, last, SEGMENT_TURNS_MAX).await? } else { vec![] };
@@ -202,13 +226,13 @@ impl Engine {
             turns.push(recorded);
             lines.push(text);
         }
-        let (Some(oldest), Some(newest)) = (turns.first(), turns.last()) else { return Ok(None) };
+        let (Some(oldest), Some(newest)) = (turns.first(), turns.last()) else { return Ok(Found::Nothing) };
         // A head that moved meanwhile has turns between the journal and the new
         // one.
         if newest.turn.version.0 - oldest.turn.version.0 + 1 != turns.len() as u64 {
-            return Ok(None);
+            return Ok(Found::Nothing);
         }
-        Ok(Some(Material {
+        Ok(Found::Material(Material {
             first_seq: oldest.turn.first_seq,
             last_seq: newest.turn.last_seq,
             first_version: oldest.turn.version,
@@ -274,16 +298,17 @@ impl Engine {
     }
 
     /// Rolls up small segments wherever there are enough of them. Returns how
-    /// many roll-ups were made.
+    /// many roll-ups were made. A failure keeps no other branch from it, as in
+    /// [`Engine::seal_due`].
     pub async fn roll_up_due(&self) -> Result<usize, Error> {
         const BATCH: u32 = 100;
         let segments_min = u32::try_from(ROLL_UP_SEGMENTS_MIN).unwrap_or(u32::MAX);
         let branches = self.inner.meta.roll_up_candidates(ROLL_UP_SMALL_BYTES, segments_min, BATCH).await?;
-        let mut done = 0;
+        let mut done = Ok(0);
         for branch in branches {
-            done += usize::from(self.roll_up_branch(&branch).await?);
+            go_on(&mut done, &branch, self.roll_up_branch(&branch).await.map(usize::from))?;
         }
-        Ok(done)
+        done
     }
 
     /// Merges the first run of small adjacent segments of a branch that is long
@@ -345,6 +370,32 @@ impl Engine {
     }
 }
 
+/// Adds what became of one branch to what became of those before it. Fails if a
+/// store cannot be reached, since no other branch would fare better.
+fn go_on(
+    all: &mut Result<usize, Error>,
+    branch: &BranchKey,
+    one: Result<usize, Error>,
+) -> Result<(), Error> {
+    match one {
+        Ok(more) => all.as_mut().map_or((), |all| *all += more),
+        Err(error @ (Error::Unavailable { .. } | Error::StorageFull { .. })) => return Err(error),
+        Err(error) => {
+            tracing::error!(branch = %branch.branch, error = %error, "a branch is left as it is");
+            *all = Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// What a branch has for its next segment.
+enum Found {
+    Nothing,
+    /// More in the journal than one segment should hold, before the new turn.
+    TooMuch,
+    Material(Material),
+}
+
 /// What a segment is made of.
 struct Material {
     first_seq: Seq,
@@ -359,13 +410,13 @@ struct Material {
 
 /// The journal rows that go into the next segment: all of them, or as many as
 /// one segment should hold.
-fn take_rows(rows: Vec<JournalRow>, bounded: bool) -> Vec<JournalRow> {
+fn take_rows(rows: Vec<JournalRow>) -> Vec<JournalRow> {
     let mut raw_bytes = 0;
     rows.into_iter()
         .take_while(|row| {
             let fits = raw_bytes == 0 || raw_bytes + row.raw_bytes <= SEAL_SEGMENT_RAW_BYTES_MAX as u64;
             raw_bytes += row.raw_bytes;
-            fits || !bounded
+            fits
         })
         .collect()
 }

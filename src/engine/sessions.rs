@@ -200,6 +200,7 @@ impl Engine {
         tenant: &TenantId,
         mut query: SessionQuery,
     ) -> Result<SessionPage, Error> {
+        check_labels(&query.labels).map_err(|error| error.within("filter"))?;
         let limit = query.limit;
         query.limit = limit.saturating_add(1);
         let mut tips = self.inner.meta.list_sessions(tenant, &query).await?;
@@ -293,11 +294,13 @@ impl Engine {
         let oldest = BranchKey { tenant: key.tenant.clone(), branch: oldest.id.clone() };
         let inherited = self.lineage(&oldest).await?;
         let inherited = inherited.spans().split_last().map_or(&[][..], |(_, rest)| rest);
-        let starts = inherited.iter().map(|span| (&span.branch, span.first_version));
-        let starts: Vec<_> =
-            starts.chain(own.iter().map(|branch| (&branch.id, branch.first_version))).collect();
+        // What the sources rewound is none of this session's versions.
+        let inherited = inherited.iter().map(|span| (&span.branch, span.first_version, span.last_version));
+        let own = own.iter().map(|branch| (&branch.id, branch.first_version, None));
+        let ranges: Vec<_> = inherited.chain(own).collect();
         let wanted = limit as usize + 1;
-        for (branch, first) in starts.into_iter().rev() {
+        for (branch, first, end) in ranges.into_iter().rev() {
+            last = end.map_or(last, |end| last.min(end.0));
             if turns.len() >= wanted || first.0 > last {
                 continue;
             }
@@ -379,6 +382,8 @@ pub(super) fn check_labels(labels: &Labels) -> Result<(), Error> {
             && key.len() <= LABEL_KEY_CHARS_MAX
             && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._/-".contains(&b));
         if !is_key {
+            // Errors travel in headers, which have little room.
+            let key: String = key.chars().take(LABEL_KEY_CHARS_MAX).collect();
             let problem =
                 format!("key {key:?} is not 1 to {LABEL_KEY_CHARS_MAX} characters of `a-z 0-9 . _ / -`");
             return Err(Error::invalid("labels", problem));

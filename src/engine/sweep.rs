@@ -77,7 +77,7 @@ impl Engine {
     }
 
     async fn erase(&self, key: &str) -> Result<(), Error> {
-        match self.inner.blobs.delete(key).await {
+        match self.in_time(self.inner.blobs.delete(key)).await {
             Ok(()) => Ok(()),
             Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
             Err(error) => Err(Error::of_objects(error)),
@@ -99,12 +99,8 @@ impl Engine {
         let live: HashSet<GenerationId> = known.iter().filter(|row| !row.fenced).map(|row| row.id).collect();
         let mut after: Option<String> = None;
         loop {
-            let listed = self
-                .inner
-                .blobs
-                .list("", after.as_deref(), BATCH as usize)
-                .await
-                .map_err(Error::of_objects)?;
+            let listed = self.inner.blobs.list("", after.as_deref(), BATCH as usize);
+            let listed = self.in_time(listed).await.map_err(Error::of_objects)?;
             let Some(last) = listed.last() else { break };
             after = Some(last.key.clone());
             report.blobs_seen += listed.len();

@@ -15,8 +15,8 @@ pub(super) fn start(engine: &Engine, due: mpsc::Receiver<BranchKey>) {
     spawn(
         engine,
         repeat(engine.clone(), "seal", seal, |engine| async move {
-            engine.seal_due().await?;
-            engine.roll_up_due().await.map(drop)
+            let sealed = engine.seal_due().await;
+            engine.roll_up_due().await.and(sealed).map(drop)
         }),
     );
     spawn(

@@ -40,10 +40,10 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
                 continue;
             }
             kind if role == Role::Model && kind.ends_with("_tool_use") => {
-                reading.provider_blocks.extend(block.provider_block(block.id, index, false));
+                reading.provider_blocks.extend(provider_block(block.id, index, false));
             }
             kind if role == Role::Model && kind.ends_with("_tool_result") => {
-                reading.provider_blocks.extend(block.provider_block(block.tool_use_id, index, true));
+                reading.provider_blocks.extend(provider_block(block.tool_use_id, index, true));
             }
             "text" if block.text.is_some_and(Value::is_blank) => {
                 reading.blank_blocks.push(index);
@@ -117,15 +117,6 @@ impl<'a> Block<'a> {
         CallResult { id, name: Cow::Borrowed(""), kind: Cow::Borrowed(""), index }
     }
 
-    fn provider_block(
-        &self,
-        id: Option<Value<'a>>,
-        index: usize,
-        is_result: bool,
-    ) -> Option<ProviderBlock<'a>> {
-        Some(ProviderBlock { id: id?.text()?, index, is_result })
-    }
-
     fn is_reasoning(&self) -> bool {
         matches!(self.kind.as_ref(), "thinking" | "redacted_thinking")
     }
@@ -157,6 +148,10 @@ impl<'a> Block<'a> {
             _ => {}
         }
     }
+}
+
+fn provider_block(id: Option<Value<'_>>, index: usize, is_result: bool) -> Option<ProviderBlock<'_>> {
+    Some(ProviderBlock { id: id?.text()?, index, is_result })
 }
 
 /// Collects the content of a result or document: text, or a list of blocks that

@@ -173,6 +173,7 @@ fn take<'a>(
         is_taken: vec![false; calls.len()],
         calls: &calls,
         first: 0,
+        scans: 0,
         by_key: None,
         by_replacement: None,
     };
@@ -183,6 +184,9 @@ fn take<'a>(
     answers
 }
 
+/// Searches from call to call before a table of them is made.
+const SCANS_MAX: usize = 4;
+
 /// Finds the calls that results answer, in time that does not grow with the
 /// square of their number.
 struct Search<'a> {
@@ -191,6 +195,8 @@ struct Search<'a> {
     is_taken: Vec<bool>,
     /// No call before it waits any more.
     first: usize,
+    /// Searches from call to call that were made; a few cost less than a table.
+    scans: usize,
     by_key: Option<HashMap<Key<'a>, VecDeque<usize>>>,
     by_replacement: Option<HashMap<String, usize>>,
 }
@@ -218,6 +224,16 @@ impl<'a> Search<'a> {
     }
 
     fn find(&mut self, result: &CallResult<'_>, key: Key<'a>) -> Option<usize> {
+        if self.scans < SCANS_MAX {
+            self.scans += 1;
+            let mut waiting = self.calls.iter().zip(&self.is_taken).skip(self.first);
+            let is_meant = |call: &UnansweredCall| {
+                call_keys(call).contains(&Some(key)) && suits(self.rules, result, call)
+            };
+            return waiting
+                .position(|(call, is_taken)| !is_taken && is_meant(call))
+                .map(|offset| self.first + offset);
+        }
         let positions = self.by_key.get_or_insert_with(|| positions_by_key(self.calls)).get_mut(&key)?;
         let is_taken = |position: &usize| self.is_taken.get(*position) != Some(&false);
         while positions.front().is_some_and(is_taken) {
@@ -427,7 +443,7 @@ mod tests {
 
     #[test]
     fn only_the_newest_interrupted_calls_are_remembered() {
-        let ids: Vec<_> = (0..INTERRUPTED_CALLS_MAX + 1).map(|i| format!("c{i}")).collect();
+        let ids: Vec<_> = (0..=INTERRUPTED_CALLS_MAX).map(|i| format!("c{i}")).collect();
         let ids: Vec<_> = ids.iter().map(String::as_str).collect();
         let states = follow(WireFormat::AnthropicMessages, &[&tool_use(&ids), &tool_result(&[], "x")]);
         assert_eq!(states[1], format!("|{}|", ids[1..].join(",")));

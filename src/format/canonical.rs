@@ -193,3 +193,190 @@ fn unicode_escape(escape: &[u8]) -> Option<u32> {
     let digits = escape.strip_prefix(b"\\u")?.get(..4)?;
     digits.iter().try_fold(0, |unit, &digit| Some(unit << 4 | char::from(digit).to_digit(16)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::check_object;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::fmt::Write as _;
+
+    fn digest(payload: &str) -> Digest {
+        assert_eq!(check_object(payload.as_bytes()), Ok(()), "{payload}");
+        canonical_digest(payload.as_bytes())
+    }
+
+    #[test]
+    fn spelling_does_not_count() {
+        let long = "x".repeat(INLINE_BYTES_MAX);
+        let same = [
+            [r#"{"a":1,"b":[true,null]}"#, "{ \"b\" :\t[ true , null ] ,\r\n\"a\": 1 }"],
+            [r#"{"é":"/\u0008\u000c\n\r\t\"\\"}"#, r#"{"\u00E9":"\/\b\f\u000a\u000D\u0009\u0022\u005c"}"#],
+            [r#"{"a":"😀"}"#, r#"{"a":"\ud83d\uDE00"}"#],
+            [r#"{"a":"\ud800\udc00\udc00"}"#, "{\"a\":\"\u{10000}\\udc00\"}"],
+            [&format!(r#"{{"a":{{"x":"{long}","y":0}}}}"#), &format!(r#"{{"a":{{"y":0,"x":"{long}"}}}}"#)],
+            [r#"{"b":1,"a":2,"a":3}"#, r#"{"a":2,"b":1,"a":3}"#],
+        ];
+        for [one, other] in same {
+            assert_eq!(digest(one), digest(other), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn all_else_counts() {
+        let long = "x".repeat(INLINE_BYTES_MAX);
+        let different = [
+            "{}",
+            r#"{"a":1}"#,
+            r#"{"a":1.0}"#,
+            r#"{"a":1e0}"#,
+            r#"{"a":"1"}"#,
+            r#"{"a":[1]}"#,
+            r#"{"a":[]}"#,
+            r#"{"a":{}}"#,
+            r#"{"a":[{}]}"#,
+            r#"{"a":[[],[]]}"#,
+            r#"{"a":[[[]]]}"#,
+            r#"{"a":[1,2]}"#,
+            r#"{"a":[2,1]}"#,
+            r#"{"a":[12]}"#,
+            r#"{"a":["1","2"]}"#,
+            r#"{"a":["1,2"]}"#,
+            r#"{"a":true}"#,
+            r#"{"a":null}"#,
+            r#"{"a":""}"#,
+            r#"{"a":"\ud800"}"#,
+            r#"{"a":"\udbff"}"#,
+            r#"{"a":"\udc00"}"#,
+            r#"{"a":"\ufffd"}"#,
+            r#"{"a":"\ud800\ud800\udc00"}"#,
+            r#"{"a":"\ud800\udc00"}"#,
+            r#"{"a":"\udc00\ud800"}"#,
+            r#"{"a":"\\ud800"}"#,
+            r#"{"a":"\u0000"}"#,
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":2,"a":1}"#,
+            r#"{"b":1}"#,
+            r#"{"a":{"b":1}}"#,
+            r#"{"a":{},"b":1}"#,
+            &format!(r#"{{"a":{{"b":"{long}"}}}}"#),
+            &format!(r#"{{"a":{{"b":"{long}y"}}}}"#),
+            &format!(r#"{{"a":{{}},"b":"{long}"}}"#),
+        ];
+        let digests: BTreeSet<_> = different.iter().map(|payload| digest(payload)).collect();
+        assert_eq!(digests.len(), different.len());
+    }
+
+    #[test]
+    fn deep_nesting_costs_neither_stack_nor_a_square() {
+        let nested =
+            |open: &str, close: &str| [open.repeat(300_000), "1".into(), close.repeat(300_000)].concat();
+        let sorted = digest(&nested(r#"{"a":0,"b":"#, "}"));
+        assert_eq!(digest(&nested(r#"{ "b":"#, r#","a":0}"#)), sorted);
+        assert_ne!(digest(&nested(r#"{"a":"#, "}")), sorted);
+        digest(&format!(r#"{{"a":{}}}"#, nested("[", "]")));
+    }
+
+    #[test]
+    fn the_digest_of_a_payload_never_changes() {
+        // Snapshots are compared with digests that were stored long ago.
+        let payload = r#"{"role":"user","content":[{"type":"text","text":"caf\u00e9"},{"n":1.50,"x":null}]}"#;
+        let expected = "654a0625b3834a2557930ca6a00ef61d800ed5226daab6e98bc8249b154f466b";
+        assert_eq!(digest(payload).to_string(), expected);
+    }
+
+    /// A JSON value as it is built and as it is written: with what is chosen
+    /// anew for each writing in `choices`.
+    fn write(value: &serde_json::Value, choices: &mut impl Iterator<Item = u8>, out: &mut String) {
+        let mut choose = |of: u8| choices.next().unwrap_or(0) % of;
+        let space = [" ", "", "\n", "\t "][usize::from(choose(4))];
+        out.push_str(space);
+        match value {
+            serde_json::Value::String(text) => write_string(text, choices, out),
+            serde_json::Value::Array(elements) => {
+                out.push('[');
+                for (i, element) in elements.iter().enumerate() {
+                    out.push_str(if i > 0 { "," } else { "" });
+                    write(element, choices, out);
+                }
+                out.push(']');
+            }
+            serde_json::Value::Object(members) => {
+                let mut members: Vec<_> = members.iter().collect();
+                let shift = usize::from(choose(7)) % members.len().max(1);
+                members.rotate_left(shift);
+                if choose(2) == 1 {
+                    members.reverse();
+                }
+                out.push('{');
+                for (i, (key, value)) in members.into_iter().enumerate() {
+                    out.push_str(if i > 0 { "," } else { "" });
+                    write_string(key, choices, out);
+                    out.push_str(": ");
+                    write(value, choices, out);
+                }
+                out.push('}');
+            }
+            scalar => out.push_str(&scalar.to_string()),
+        }
+        out.push_str(space);
+    }
+
+    fn write_string(text: &str, choices: &mut impl Iterator<Item = u8>, out: &mut String) {
+        out.push('"');
+        for char in text.chars() {
+            if choices.next().is_some_and(|choice| choice % 2 == 1) {
+                for unit in char.encode_utf16(&mut [0; 2]) {
+                    write!(out, "\\u{unit:04X}").unwrap();
+                }
+            } else {
+                let escaped = serde_json::Value::from(char.to_string()).to_string();
+                out.push_str(&escaped[1..escaped.len() - 1]);
+            }
+        }
+        out.push('"');
+    }
+
+    fn object() -> impl Strategy<Value = serde_json::Value> {
+        let scalar = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(serde_json::Value::from),
+            (0..3_i64).prop_map(serde_json::Value::from),
+            "[a\"\\\\/\n\u{0}é😀]{0,4}".prop_map(serde_json::Value::from),
+            "x{0,300}".prop_map(serde_json::Value::from),
+        ];
+        let value = scalar.prop_recursive(4, 40, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(serde_json::Value::from),
+                prop::collection::btree_map("[ab\"é]{0,2}", inner, 0..5)
+                    .prop_map(|members| members.into_iter().collect::<serde_json::Value>()),
+            ]
+        });
+        prop::collection::btree_map("[ab\"é]{0,2}", value, 0..5)
+            .prop_map(|members| members.into_iter().collect::<serde_json::Value>())
+    }
+
+    proptest! {
+        #[test]
+        fn payloads_have_one_digest_if_and_only_if_they_say_the_same(
+            one in object(),
+            other in object(),
+            spelling in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let written = |value, spelling: &[u8]| {
+                let mut out = String::new();
+                write(value, &mut spelling.iter().copied(), &mut out);
+                digest(&out)
+            };
+            prop_assert_eq!(written(&one, &spelling), written(&one, &[]));
+            prop_assert_eq!(written(&one, &spelling) == written(&other, &[]), one == other);
+        }
+
+        #[test]
+        fn any_bytes_have_a_digest(payload: Vec<u8>, json in r#"[\[\]{}",:\\u0-9a-f ]{0,40}"#) {
+            canonical_digest(&payload);
+            canonical_digest(json.as_bytes());
+        }
+    }
+}

@@ -33,7 +33,7 @@ struct Message<'a> {
     function_call: Option<Value<'a>>,
     refusal: Option<Value<'a>>,
     audio: Option<Value<'a>>,
-    /// Reasoning: not of the API, but of DeepSeek, Kimi and others.
+    /// Reasoning: not of the API, but of vendors that followed it.
     reasoning_content: Option<Value<'a>>,
     reasoning: Option<Value<'a>>,
     reasoning_details: Option<Value<'a>>,

@@ -226,3 +226,6 @@ impl OwnBlocks {
         self.ends_with_reasoning = is_reasoning;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use crate::engine::{
     Change, Error, FullReason, NewEntry, PersistReply, ReadHeader, SessionChange, SessionConfig, SessionView,
     WindowHeader,
 };
-use crate::limits::{MODEL_NAME_BYTES_MAX, TOKENS_MAX};
+use crate::limits::{MODEL_NAME_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
 use crate::model::{
     CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, ModelProfile, NextStep, Origin,
     Preamble, Repair, RepairKind, RequestId, SessionId, TenantId, Tokenizer, Turn, TurnKind, UnansweredCall,
@@ -17,6 +17,10 @@ use bytes::Bytes;
 use prost_types::Timestamp;
 
 // --- From the wire -----------------------------------------------------------
+
+/// Characters of a request's text that an error repeats: errors travel in
+/// headers, which have little room.
+const EXCERPT_CHARS: usize = 64;
 
 pub(super) fn session_key(tenant: &TenantId, field: &str, name: &str) -> Result<SessionKey, Error> {
     let session =
@@ -61,6 +65,10 @@ pub(super) fn usage(usage: pb::Usage) -> Result<Usage, Error> {
         let problem = format!("has {} bytes; at most {MODEL_NAME_BYTES_MAX} are allowed", model.len());
         return Err(Error::invalid("usage.model", problem));
     }
+    if window_id.len() > WINDOW_ID_BYTES_MAX {
+        let problem = format!("has {} bytes; at most {WINDOW_ID_BYTES_MAX} are allowed", window_id.len());
+        return Err(Error::invalid("usage.window_id", problem));
+    }
     for (field, tokens) in [
         ("usage.input_tokens", input_tokens),
         ("usage.output_tokens", output_tokens),
@@ -74,13 +82,13 @@ pub(super) fn usage(usage: pb::Usage) -> Result<Usage, Error> {
     Ok(Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id })
 }
 
-/// Configuration of a new session; `field` is where it stands in the request.
-pub(super) fn session_config(field: &str, session: pb::Session) -> Result<SessionConfig, Error> {
+/// Configuration of a new session. Fields in errors are those of the session.
+pub(super) fn session_config(session: pb::Session) -> Result<SessionConfig, Error> {
     let format = wire_format(session.format())
-        .ok_or_else(|| Error::invalid(format!("{field}.format"), "is required and must be a known format"))?;
+        .ok_or_else(|| Error::invalid("format", "is required and must be a known format"))?;
     Ok(SessionConfig {
         format,
-        path: optional_path(&format!("{field}.path"), session.path)?.unwrap_or_default(),
+        path: optional_path("path", session.path)?.unwrap_or_default(),
         profile: model_profile(session.profile.unwrap_or_default())?,
         labels: session.labels.into_iter().collect(),
         strip_rules: session.strip_rules,
@@ -100,7 +108,10 @@ pub(super) fn session_change(session: &pb::Session, mask: &[String]) -> Result<S
     for path in mask {
         match path.as_str() {
             "path" => change.path = Some(optional_path("session.path", session.path)?.unwrap_or_default()),
-            "profile" => change.profile = Some(model_profile(session.profile.clone().unwrap_or_default())?),
+            "profile" => {
+                let profile = model_profile(session.profile.clone().unwrap_or_default());
+                change.profile = Some(profile.map_err(|error| error.within("session"))?);
+            }
             "labels" => change.labels = Some(session.labels.clone().into_iter().collect()),
             "strip_rules" => change.strip_rules = Some(session.strip_rules.clone()),
             "preamble" => {
@@ -111,6 +122,7 @@ pub(super) fn session_change(session: &pb::Session, mask: &[String]) -> Result<S
                 change.preamble = Some(payload);
             }
             other => {
+                let other: String = other.chars().take(EXCERPT_CHARS).collect();
                 let problem = format!("names {other:?}, which is not a field that can be changed");
                 return Err(Error::invalid("update_mask", problem));
             }

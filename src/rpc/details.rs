@@ -54,10 +54,8 @@ mod tests {
     fn a_failure_without_details_gets_them_and_others_stay() {
         for (reason, code, message) in TRANSPORT_REASONS {
             let status = completed(Status::new(code, "bare"));
-            assert_eq!(
-                (status.get_details_error_info().unwrap().reason.as_str(), status.code()),
-                (reason, code)
-            );
+            let given = status.get_details_error_info().unwrap().reason;
+            assert_eq!((given.as_str(), status.code(), status.message()), (reason, code, message));
         }
         let details = ErrorDetails::with_error_info("OURS", ERROR_DOMAIN, HashMap::new());
         let status = completed(Status::with_error_details(Code::Internal, "message", details));

@@ -32,8 +32,8 @@ impl Sessions {
         };
         let config = request.session.ok_or_else(|| Error::invalid("session", "is required"))?;
         let key = SessionKey { tenant: self.tenant.clone(), session };
-        let config = convert::session_config("session", config)?;
-        Ok(convert::session(self.engine.create_session(key, config).await?))
+        let created = async { self.engine.create_session(key, convert::session_config(config)?).await };
+        Ok(convert::session(created.await.map_err(|error| error.within("session"))?))
     }
 
     async fn list(&self, request: pb::ListSessionsRequest) -> Result<pb::ListSessionsResponse, Error> {
@@ -66,7 +66,8 @@ impl Sessions {
         let mask = request.update_mask.map(|mask| mask.paths).unwrap_or_default();
         let key = self.key("session.name", &session.name)?;
         let change = convert::session_change(&session, &mask)?;
-        Ok(convert::session(self.engine.update_session(key, change).await?))
+        let updated = self.engine.update_session(key, change).await;
+        Ok(convert::session(updated.map_err(|error| error.within("session"))?))
     }
 
     async fn fork(&self, request: pb::ForkSessionRequest) -> Result<pb::Session, Error> {

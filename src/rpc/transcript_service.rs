@@ -48,8 +48,7 @@ impl Transcripts {
         if request.score.is_some_and(|score| !score.is_finite()) {
             return Err(Error::invalid("score", "must be a finite number"));
         }
-        let create =
-            request.create_if_missing.map(|config| convert::session_config("create_if_missing", config));
+        let create = request.create_if_missing.map(convert::session_config).transpose();
         let persist = PersistRequest {
             key: convert::session_key(&self.tenant, "session", &request.session)?,
             request_id: convert::request_id(&request.request_id)?,
@@ -58,7 +57,7 @@ impl Transcripts {
             usage: request.usage.map(convert::usage).transpose()?,
             score: request.score,
             step_kind: request.step_kind,
-            create_if_missing: create.transpose()?,
+            create_if_missing: create.map_err(|error| error.within("create_if_missing"))?,
             window_id: request.window_id,
         };
         Ok(convert::persist_reply(self.engine.persist(persist).await?))
@@ -76,6 +75,10 @@ impl Transcripts {
             if tokens > TOKENS_MAX {
                 return Err(Error::invalid(field, format!("is {tokens}; at most {TOKENS_MAX} are allowed")));
             }
+        }
+        if pb::CompressionMode::try_from(request.compression).is_err() {
+            let problem = format!("is {}, which is not a known mode", request.compression);
+            return Err(Error::invalid("compression", problem));
         }
         let restored = self
             .engine

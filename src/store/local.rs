@@ -33,11 +33,17 @@ impl LocalBlobs {
     pub fn open(root: &Path, entropy: Arc<Entropy>) -> Result<Self, StoreError> {
         let failed = |error| io_error(format!("open {}", root.display()), error);
         fs::create_dir_all(root.join(TEMPORARY)).map_err(failed)?;
-        // What a crash has left half-written.
-        for file in fs::read_dir(root.join(TEMPORARY)).map_err(failed)? {
+        Ok(Self { root: root.into(), entropy })
+    }
+
+    /// Removes what a crash has left half-written. Only for whom nobody else
+    /// writes beside: it would take away what they are writing.
+    pub fn remove_leftovers(&self) -> Result<(), StoreError> {
+        let failed = |error| io_error(format!("clean {}", self.root.display()), error);
+        for file in fs::read_dir(self.root.join(TEMPORARY)).map_err(failed)? {
             fs::remove_file(file.map_err(failed)?.path()).map_err(failed)?;
         }
-        Ok(Self { root: root.into(), entropy })
+        Ok(())
     }
 
     fn path(&self, key: &str) -> Result<PathBuf, StoreError> {

@@ -9,7 +9,6 @@ use crate::model::{
 use crate::store::StoreError;
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::time::Duration;
 
 /// A session of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -144,6 +143,8 @@ pub struct SealedRun {
     pub journal_bytes: u64,
     /// The manifest, whose blob is durable, if one was written.
     pub manifest: Option<ManifestRow>,
+    /// When the manifest that it replaces may be erased.
+    pub erase_not_before: Micros,
     /// The writer generation that wrote the blobs.
     pub generation: GenerationId,
 }
@@ -256,10 +257,6 @@ pub struct NewSeal {
     pub session: SessionId,
     /// The segment and what it replaces.
     pub run: SealedRun,
-    /// When.
-    pub at: Micros,
-    /// How long the manifest that is replaced may still be read.
-    pub grace: Duration,
 }
 
 /// Segments to be merged into one.
@@ -419,7 +416,8 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     ) -> Result<Vec<SealCandidate>, StoreError>;
 
     /// Replaces journal rows by a segment if the branch is sealed as far as
-    /// expected.
+    /// expected. The manifest of a session that was deleted meanwhile is left
+    /// out.
     async fn commit_seal(&self, seal: NewSeal) -> Result<CommitOutcome, StoreError>;
 
     /// Branches that have at least `segments_min` segments smaller than

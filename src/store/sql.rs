@@ -9,6 +9,7 @@ mod checks;
 mod connection;
 mod deletions;
 mod migrations;
+mod pool;
 mod postgres;
 mod rows;
 mod seals;

@@ -181,13 +181,7 @@ impl Assembler {
         let slots = self.slots_of(index);
         let lacks_opening = self.api.rules.opens_with_user && slots.is_empty();
         let (items, tokens) = if detail.is_rendered || lacks_opening {
-            let rendered = self.api.render(Scene {
-                slots,
-                detail: &detail,
-                until: NEWEST,
-                is_last: false,
-                closes_pending: false,
-            });
+            let rendered = self.api.render(Scene::closed(slots, &detail, NEWEST));
             let size = (rendered.items.len(), rendered.tokens());
             self.rendered.insert(index, (detail, rendered));
             size
@@ -204,8 +198,7 @@ impl Assembler {
     fn revise(&mut self, index: usize) {
         let slots = self.slots_of(index);
         let Some((detail, old)) = self.rendered.get(&index) else { return };
-        let new =
-            self.api.render(Scene { slots, detail, until: NEWEST, is_last: false, closes_pending: false });
+        let new = self.api.render(Scene::closed(slots, detail, NEWEST));
         self.settled_tokens = self.settled_tokens.saturating_sub(old.tokens()).saturating_add(new.tokens());
         let (before, after) = (old.items.len(), new.items.len());
         if before != after {
@@ -224,20 +217,40 @@ impl Assembler {
     /// Takes in the calls of an entry.
     fn place_calls(&mut self, slot: &mut Slot, reading: &Reading<'_>) {
         let pending = &self.tracker.state().pending;
-        let new = pending.get(pending.len() - reading.calls.len()..).unwrap_or_default().to_vec();
+        let calls = pending.get(pending.len() - reading.calls.len()..).unwrap_or_default().to_vec();
         let mut in_step = HashSet::new();
-        for (call, read) in new.into_iter().zip(&reading.calls) {
+        let mut new_ids = Vec::with_capacity(calls.len());
+        for call in &calls {
+            let is_first_in_step = in_step.insert(&call.call_id);
             let key = if call.call_id.is_empty() { &call.name } else { &call.call_id };
             let is_new = self.called.insert(key.clone());
             let must_change = match self.api.rules.call_ids {
                 CallIds::Free => false,
-                CallIds::UniqueInStep => read.id.as_ref().is_some_and(|id| !in_step.insert(id)),
+                CallIds::UniqueInStep => !is_first_in_step && !call.call_id.is_empty(),
                 call_ids => !is_new || !call_ids.allow(&call.call_id),
             };
-            let new_id = must_change.then(|| replacement_id(&call.call_id, call.seq, call.index));
-            let new_id = new_id.filter(|id| self.rename_call(slot, read.index, &call.call_id, id));
+            new_ids.push(must_change.then(|| replacement_id(&call.call_id, call.seq, call.index)));
+        }
+        if new_ids.iter().any(Option::is_some) {
+            self.rename_calls(slot, &mut new_ids);
+        }
+        for ((call, read), new_id) in calls.into_iter().zip(&reading.calls).zip(new_ids) {
+            if let Some(new_id) = &new_id {
+                self.repair(RepairKind::IdRenamed, slot.seq, &call.call_id, &format!("now {new_id}"));
+            }
             self.called.extend(new_id.clone());
             self.tail.calls.push(RoundCall { call, block: read.index, new_id, result: None });
+        }
+    }
+
+    /// Gives the calls of an entry other ids; takes those away that have no
+    /// place in it.
+    fn rename_calls(&mut self, slot: &mut Slot, new_ids: &mut [Option<String>]) {
+        if self.api.rules.blocks.is_some() {
+            self.tail.is_rendered = true;
+        } else {
+            slot.payload = entries::with_call_ids(self.api.format, &slot.payload, new_ids);
+            slot.is_altered |= new_ids.iter().any(Option::is_some);
         }
     }
 
@@ -257,22 +270,6 @@ impl Assembler {
             );
         }
         slot.is_unfinished |= self.provider_calls.is_paused();
-    }
-
-    /// Gives a call another id; returns whether it can have one.
-    fn rename_call(&mut self, slot: &mut Slot, index: usize, id: &str, new_id: &str) -> bool {
-        if self.api.rules.blocks.is_some() {
-            self.tail.is_rendered = true;
-        } else {
-            let payload = entries::with_call_id(self.api.format, &slot.payload, index, new_id);
-            if payload == slot.payload {
-                return false;
-            }
-            slot.payload = payload;
-            slot.is_altered = true;
-        }
-        self.repair(RepairKind::IdRenamed, slot.seq, id, &format!("now {new_id}"));
-        true
     }
 
     /// Takes in the results of an entry; returns whether it answers calls of
@@ -360,7 +357,6 @@ impl Assembler {
             && !reading.has_blank_results
             && reading.results.iter().map(|result| result.index).eq(0..reading.results.len())
             && pushed.answers.iter().all(|answer| answer.as_ref().is_some_and(|answer| !answer.is_late))
-            && self.tail.calls.iter().all(|call| call.new_id.is_none())
     }
 }
 
@@ -414,7 +410,7 @@ impl Assembler {
                 self.is_waiting_interrupted = false;
             }
             Role::Results if self.api.rules.blocks.is_none() => {
-                self.is_waiting_interrupted = !self.waiting.is_empty()
+                self.is_waiting_interrupted = !self.waiting.is_empty();
             }
             Role::Results | Role::User | Role::System => self.omit_waiting(),
         }

@@ -5,6 +5,7 @@ use crate::format::json::Value;
 use crate::format::{Blocks, text_block};
 use crate::model::WireFormat;
 use bytes::{Bytes, BytesMut};
+use std::ops::Range;
 
 /// A message taken apart: its blocks, and what stands around them.
 #[derive(Clone, Debug)]
@@ -65,14 +66,18 @@ pub(super) fn with_value(payload: &Bytes, path: &[&str], token: &str) -> Bytes {
     found.map_or_else(|| payload.clone(), |found| replaced(payload, found.range(), token.as_bytes()))
 }
 
-/// `payload` with `token` for the id of the call that is element `index` of its
-/// member `list`.
-pub(super) fn with_element_id(payload: &Bytes, list: &str, index: usize, token: &str) -> Bytes {
-    let element = Value::of(payload).member(list).and_then(|list| list.elements().nth(index));
-    let Some(range) = element.and_then(|element| element.member("id")).map(Value::range) else {
-        return payload.clone();
-    };
-    replaced(payload, range, token.as_bytes())
+/// `payload` with other tokens for the values in those places, which lie one
+/// after the other.
+pub(super) fn with_values(payload: &Bytes, tokens: &[(Range<usize>, String)]) -> Bytes {
+    let mut changed = BytesMut::with_capacity(payload.len());
+    let mut end = 0;
+    for (place, token) in tokens {
+        changed.extend_from_slice(payload.get(end..place.start).unwrap_or_default());
+        changed.extend_from_slice(token.as_bytes());
+        end = place.end;
+    }
+    changed.extend_from_slice(payload.get(end..).unwrap_or_default());
+    changed.freeze()
 }
 
 /// `block` without the blank blocks of text in the list at `path`.
@@ -86,7 +91,7 @@ pub(super) fn without_blank_text(block: &Bytes, path: &[&str]) -> Bytes {
     replaced(block, list.range(), &[b"[", kept.join(&b","[..]).as_slice(), b"]"].concat())
 }
 
-fn replaced(payload: &Bytes, range: std::ops::Range<usize>, by: &[u8]) -> Bytes {
+fn replaced(payload: &Bytes, range: Range<usize>, by: &[u8]) -> Bytes {
     let [before, after] =
         [payload.get(..range.start), payload.get(range.end..)].map(Option::unwrap_or_default);
     joined(&[before, by, after])

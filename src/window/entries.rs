@@ -1,8 +1,8 @@
 //! Rendering where results are entries of their own.
 
-use super::edit::{with_element_id, with_value};
+use super::edit::{with_value, with_values};
 use super::round::{Api, Rendered, RenderedItem, Scene, Slot};
-use crate::format::json::string_token;
+use crate::format::json::{Value, string_token};
 use crate::format::{ResultPlace, Role, interrupted_result};
 use crate::model::{Item, Origin, UnansweredCall, WireFormat};
 use bytes::Bytes;
@@ -10,8 +10,7 @@ use bytes::Bytes;
 /// Renders a round: the step with its results, then all else in its order.
 pub(super) fn render(api: Api, scene: Scene<'_>) -> Rendered {
     let mut rendered = Rendered::default();
-    let asides = scene.slots.iter().position(Slot::is_aside).unwrap_or(scene.slots.len());
-    let (step, asides) = scene.slots.split_at(asides);
+    let (step, asides) = scene.slots.split_at(scene.step);
     let in_call_order = api.rules.results == ResultPlace::InCallOrder;
     let stays = |slot: &&Slot| !in_call_order || slot.role != Role::Results;
     rendered.items.extend(step.iter().filter(stays).map(RenderedItem::of_slot));
@@ -23,8 +22,9 @@ pub(super) fn render(api: Api, scene: Scene<'_>) -> Rendered {
             Some((result, slot)) => {
                 if result.is_late || newest > Some(result.seq) {
                     rendered.result_moved(&call.call, result);
+                } else {
+                    newest = Some(result.seq);
                 }
-                newest = newest.max(Some(result.seq));
                 rendered.items.push(RenderedItem::of_slot(slot));
             }
             None => {
@@ -43,12 +43,26 @@ pub(super) fn render(api: Api, scene: Scene<'_>) -> Rendered {
     rendered
 }
 
-/// `payload` with another id for its call.
-pub(super) fn with_call_id(format: WireFormat, payload: &Bytes, index: usize, id: &str) -> Bytes {
-    match format {
-        WireFormat::OpenaiChat => with_element_id(payload, "tool_calls", index, &string_token(id)),
-        _ => with_value(payload, &["call_id"], &string_token(id)),
+/// `payload` with other ids for its calls, in their order. An id that has no
+/// place in it is taken away.
+pub(super) fn with_call_ids(format: WireFormat, payload: &Bytes, ids: &mut [Option<String>]) -> Bytes {
+    let entry = Value::of(payload);
+    let places: Vec<_> = match format {
+        WireFormat::OpenaiChat => {
+            let calls = entry.member("tool_calls").into_iter().flat_map(Value::elements);
+            calls.map(|call| call.member("id")).collect()
+        }
+        _ => vec![entry.member("call_id")],
+    };
+    let mut tokens = Vec::new();
+    for (id, place) in ids.iter_mut().zip(places.into_iter().chain(std::iter::repeat(None))) {
+        match (&id, place) {
+            (Some(id), Some(place)) => tokens.push((place.range(), string_token(id))),
+            (Some(_), None) => *id = None,
+            (None, _) => {}
+        }
     }
+    with_values(payload, &tokens)
 }
 
 /// `payload` with another id for the call that it is the result of.

@@ -89,11 +89,17 @@ impl Source<'_> {
         self.results.len() == self.parsed.results.len() && (self.is_said || self.slot.role == Role::Results)
     }
 
-    /// Whether it can stand for the message as it is, if it is all of it.
-    fn is_in_order(&self, results: ResultPlace) -> bool {
-        self.parsed.blank.is_empty()
-            && self.parsed.results.iter().copied().eq(0..self.parsed.results.len())
-            && (results != ResultPlace::NextMessageInCallOrder || self.results.is_sorted())
+    /// Whether results stand in it where the API does not take them.
+    fn has_misplaced_results(&self, place: ResultPlace) -> bool {
+        let are_first = self.parsed.results.iter().copied().eq(0..self.parsed.results.len());
+        let are_sorted = place != ResultPlace::NextMessageInCallOrder || self.results.is_sorted();
+        !(self.results.is_empty() || are_first && are_sorted)
+    }
+
+    /// Whether it can be the message as it was recorded, if nothing else is in
+    /// that.
+    fn can_stand_alone(&self, place: ResultPlace) -> bool {
+        self.is_whole() && self.parsed.blank.is_empty() && !self.has_misplaced_results(place)
     }
 }
 
@@ -174,24 +180,23 @@ impl<'a> Renderer<'a> {
         let mut blocks = Vec::new();
         let mut head = None;
         let mut is_changed = slots.len() > 1;
-        // Calls of the provider's own tools that have no answer yet.
-        let mut open: Vec<(String, usize)> = Vec::new();
+        // Calls of the provider's own tools that have no answer yet: where they
+        // are in `blocks`.
+        let mut open: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for slot in slots {
             let parsed = self.parsed(slot);
             for (index, block) in parsed.message.blocks.iter().enumerate() {
-                let is_omitted = self.scene.detail.omitted.binary_search(&(slot.seq, index)).is_ok();
+                let is_omitted = self.scene.omits(slot.seq, index);
                 if is_omitted || parsed.blank.binary_search(&index).is_ok() {
                     is_changed = true;
                     continue;
                 }
                 match parsed.provider.get(&index) {
-                    Some((id, true)) => {
-                        _ = open.iter().rposition(|(call, _)| call == id).map(|call| open.remove(call))
-                    }
-                    Some((id, false)) => open.push((id.clone(), blocks.len())),
+                    Some((id, true)) => _ = open.get_mut(id).and_then(Vec::pop),
+                    Some((id, false)) => open.entry(id.clone()).or_default().push(blocks.len()),
                     None => {}
                 }
-                let new_id = self.new_id(slot.seq, index);
+                let new_id = self.scene.new_id(slot.seq, index);
                 is_changed |= new_id.is_some();
                 let block = match new_id {
                     Some(id) => with_value(block, self.layout.call_id, &string_token(id)),
@@ -203,7 +208,7 @@ impl<'a> Renderer<'a> {
             head.get_or_insert(parsed);
         }
         let resumed = slots.last().filter(|_| !is_followed).map(|slot| slot.seq);
-        let is_whole = !self.drop_unfinished(&mut blocks, &open, resumed);
+        let is_whole = !self.drop_unfinished(&mut blocks, open, resumed);
         let blocks: Vec<_> = blocks.into_iter().map(|(_, block)| block).collect();
         let (Some(head), false) = (head, blocks.is_empty()) else { return };
         let item = match slots {
@@ -218,13 +223,6 @@ impl<'a> Renderer<'a> {
         self.rendered.items.push(item);
     }
 
-    /// The id that the call in that block of that entry gets.
-    fn new_id(&self, seq: Seq, block: usize) -> Option<&'a str> {
-        let calls = &self.scene.detail.calls;
-        let position = calls.binary_search_by_key(&(seq, block), |call| (call.call.seq, call.block)).ok()?;
-        calls.get(position)?.new_id.as_deref()
-    }
-
     /// Leaves out what the API does not take in a message with which the model
     /// did not go on: `open` calls of the provider's own tools, but for those of
     /// the entry that the API is to resume, and reasoning at the end. While the
@@ -232,19 +230,24 @@ impl<'a> Renderer<'a> {
     fn drop_unfinished(
         &mut self,
         blocks: &mut Vec<(&Slot, Bytes)>,
-        open: &[(String, usize)],
+        open: BTreeMap<String, Vec<usize>>,
         resumed: Option<Seq>,
     ) -> bool {
         let before = blocks.len();
-        for (id, index) in open.iter().rev() {
-            let drops = |(slot, _): &&(&Slot, Bytes)| !slot.makes_calls && Some(slot.seq) != resumed;
-            let Some((slot, _)) = blocks.get(*index).filter(drops) else { continue };
-            let detail = "call of the provider's own tool without its result";
-            self.rendered.repair(RepairKind::EntryOmitted, vec![slot.seq], id, detail);
-            blocks.remove(*index);
+        let mut dropped = BTreeSet::new();
+        for (id, positions) in open {
+            for position in positions {
+                let drops = |(slot, _): &&(&Slot, Bytes)| !slot.makes_calls && Some(slot.seq) != resumed;
+                let Some((slot, _)) = blocks.get(position).filter(drops) else { continue };
+                let detail = "call of the provider's own tool without its result";
+                self.rendered.repair(RepairKind::EntryOmitted, vec![slot.seq], &id, detail);
+                dropped.insert(position);
+            }
         }
+        let mut positions = 0..;
+        blocks.retain(|_| positions.next().is_none_or(|position| !dropped.contains(&position)));
         let is_end = |(slot, block): &mut (&Slot, Bytes)| {
-            slot.is_unfinished && is_reasoning(self.api.format, Value::of(block))
+            !slot.makes_calls && is_reasoning(self.api.format, Value::of(block))
         };
         while let Some((slot, _)) = blocks.pop_if(is_end) {
             self.rendered.repair(RepairKind::ReasoningOmitted, vec![slot.seq], "", REASONING_OMITTED);
@@ -272,48 +275,31 @@ impl<'a> Renderer<'a> {
     /// One message of the user: results, then all else that `slots` say.
     fn user_message(&mut self, results: &[ResultBlock<'a>], slots: &[&'a Slot]) {
         let mut blocks: Vec<_> = results.iter().map(|result| result.block.clone()).collect();
-        let mut sources: Vec<Source<'_>> = Vec::new();
-        let mut positions = BTreeMap::new();
-        let taken = results
-            .iter()
-            .filter_map(|result| result.source)
-            .map(|(result, slot)| (slot, Some(result.block)));
-        for (slot, result) in taken.chain(slots.iter().map(|slot| (*slot, None))) {
-            let parsed = self.parsed(slot);
-            let position = *positions.entry(slot.seq).or_insert(sources.len());
-            if position == sources.len() {
-                sources.push(Source {
-                    slot,
-                    parsed: Rc::clone(&parsed),
-                    results: Vec::new(),
-                    is_said: false,
-                });
-            }
-            let Some(source) = sources.get_mut(position) else { continue };
-            match result {
-                Some(block) => source.results.push(block),
-                None => {
-                    source.is_said = true;
-                    blocks.extend(parsed.own_blocks().cloned());
-                    self.blanks_omitted(slot, &parsed);
-                }
+        let sources = self.sources(results, slots);
+        let mut said: Vec<_> = sources.iter().filter(|source| source.is_said).collect();
+        said.sort_by_key(|source| source.slot.seq);
+        for source in &said {
+            blocks.extend(source.parsed.own_blocks().cloned());
+            self.blanks_omitted(source.slot, &source.parsed);
+        }
+        for source in &sources {
+            if source.has_misplaced_results(self.api.rules.results) {
+                let detail = "results before all else, in the order that the API demands";
+                self.rendered.repair(RepairKind::ResultMoved, vec![source.slot.seq], "", detail);
             }
         }
-        let is_added = results.iter().any(|result| result.source.is_none());
-        let is_changed = results.iter().any(|result| result.is_changed);
+        let is_as_recorded = results.iter().all(|result| result.source.is_some() && !result.is_changed);
         let item = match sources.as_slice() {
-            [one]
-                if !is_added && !is_changed && one.is_whole() && one.is_in_order(self.api.rules.results) =>
-            {
+            [one] if is_as_recorded && one.can_stand_alone(self.api.rules.results) => {
                 RenderedItem::of_slot(one.slot)
             }
             _ => {
-                let said = || sources.iter().filter(|source| source.is_said).map(|source| &source.parsed);
-                let head = said().find(|parsed| parsed.is_users).or_else(|| said().next());
+                let head = said.iter().find(|source| source.parsed.is_users).or(said.first());
                 let payload = match head {
-                    Some(parsed) => parsed.message.with_blocks(&blocks),
+                    Some(head) => head.parsed.message.with_blocks(&blocks),
                     None => Message::user(self.layout).with_blocks(&blocks),
                 };
+                let is_added = results.iter().any(|result| result.source.is_none());
                 let is_whole = !is_added && sources.iter().all(Source::is_whole);
                 let tokens = sources.iter().fold(0, |sum, source| source.slot.tokens.saturating_add(sum));
                 let seqs = sources.iter().map(|source| source.slot.seq).collect();
@@ -321,6 +307,26 @@ impl<'a> Renderer<'a> {
             }
         };
         self.rendered.items.push(item);
+    }
+
+    /// The entries that a message is made from, in the order of its content.
+    fn sources(&mut self, results: &[ResultBlock<'a>], slots: &[&'a Slot]) -> Vec<Source<'a>> {
+        let mut sources: Vec<Source<'a>> = Vec::new();
+        let mut positions = BTreeMap::new();
+        let taken = results.iter().filter_map(|result| result.source);
+        let taken = taken.map(|(result, slot)| (slot, Some(result.block)));
+        for (slot, result) in taken.chain(slots.iter().map(|slot| (*slot, None))) {
+            let position = *positions.entry(slot.seq).or_insert(sources.len());
+            if position == sources.len() {
+                let parsed = self.parsed(slot);
+                sources.push(Source { slot, parsed, results: Vec::new(), is_said: false });
+            }
+            if let Some(source) = sources.get_mut(position) {
+                source.results.extend(result);
+                source.is_said |= result.is_none();
+            }
+        }
+        sources
     }
 
     /// An item that is no entry as it was recorded. Its tokens are those of the

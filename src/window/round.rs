@@ -158,16 +158,31 @@ pub(super) struct RoundResult {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene<'a> {
     pub(super) slots: &'a [Slot],
-    pub(super) detail: &'a Detail,
+    detail: &'a Detail,
     /// Newest entry that counts.
-    pub(super) until: Seq,
+    until: Seq,
     /// Whether nothing comes after it.
     pub(super) is_last: bool,
     /// Whether pending calls get results that say that they were interrupted.
     pub(super) closes_pending: bool,
+    /// How many slots come before the first that goes on with the conversation
+    /// without the round's results.
+    pub(super) step: usize,
 }
 
 impl<'a> Scene<'a> {
+    /// A round after which the model went on; results after entry `until` do
+    /// not count.
+    pub(super) fn closed(slots: &'a [Slot], detail: &'a Detail, until: Seq) -> Self {
+        let step = slots.iter().position(Slot::is_aside).unwrap_or(slots.len());
+        Self { slots, detail, until, is_last: false, closes_pending: false, step }
+    }
+
+    /// The newest round of a log that ends with entry `until`.
+    pub(super) fn last(slots: &'a [Slot], detail: &'a Detail, until: Seq, closes_pending: bool) -> Self {
+        Self { is_last: true, closes_pending, ..Self::closed(slots, detail, until) }
+    }
+
     /// The calls, each with its result.
     pub(super) fn calls(self) -> impl Iterator<Item = (&'a RoundCall, Option<RoundResult>)> {
         let calls = self.detail.calls.iter().filter(move |call| call.call.seq <= self.until);
@@ -181,15 +196,27 @@ impl<'a> Scene<'a> {
         slots.get(position)
     }
 
-    /// Whether its calls may still be answered in their place.
-    pub(super) fn is_open(self) -> bool {
-        self.is_last && !self.closes_pending && !self.slots.iter().any(Slot::is_aside)
+    /// The id that a call gets because its own cannot be used.
+    pub(super) fn new_id(self, seq: Seq, block: usize) -> Option<&'a str> {
+        let calls = &self.detail.calls;
+        let position = calls.binary_search_by_key(&(seq, block), |call| (call.call.seq, call.block)).ok()?;
+        calls.get(position)?.new_id.as_deref()
     }
 
-    /// Whether what it adds for pending calls may yet be replaced by their
-    /// results in their place.
+    /// Whether a block is left out.
+    pub(super) fn omits(self, seq: Seq, block: usize) -> bool {
+        self.detail.omitted.binary_search(&(seq, block)).is_ok()
+    }
+
+    /// Whether its calls may still be answered in their place, even if they are
+    /// given results that say that they were interrupted.
     pub(super) fn is_provisional(self) -> bool {
-        self.is_last && !self.slots.iter().any(Slot::is_aside)
+        self.is_last && self.step == self.slots.len()
+    }
+
+    /// Whether its calls wait for results.
+    pub(super) fn is_open(self) -> bool {
+        self.is_provisional() && !self.closes_pending
     }
 }
 

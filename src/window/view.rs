@@ -128,18 +128,16 @@ impl<'a> Window<'a> {
         let first = revised.min().map_or(last, |revised| revised.min(last));
         let mut items = self.items_before(first);
         for round in first..=last {
-            if self.rendered(round).is_none() {
+            let Some(now) = self.rendered(round) else {
                 items += slots_until(self.log.slots_of(round), served).len();
                 continue;
-            }
+            };
             let held = self.log.api.render(self.scene(round, served, round == last)).items;
-            let same = held
-                .iter()
-                .zip(self.shown_from(items))
-                .take_while(|(held, now)| held.item.payload == now.payload());
-            let same = same.count();
+            let shown = held.iter().zip(self.shown_from(items));
+            let same = shown.take_while(|(held, now)| held.item.payload == now.payload()).count();
             items += same;
-            if same < held.len() {
+            let is_as_long = round == last || held.len() == now.items.len();
+            if same < held.len() || !is_as_long {
                 return CommonPrefix { items, is_unchanged: false };
             }
         }
@@ -196,7 +194,11 @@ impl<'a> Window<'a> {
             Some((detail, _)) => detail,
             None => &self.log.tail,
         };
-        Scene { slots, detail, until, is_last, closes_pending: self.close_pending }
+        if is_last {
+            Scene::last(slots, detail, until, self.close_pending)
+        } else {
+            Scene::closed(slots, detail, until)
+        }
     }
 
     /// All that the window shows from its `first` item on.

@@ -1,13 +1,13 @@
 //! Postgres: pools, error codes and advisory locks.
 
 use super::connection::{Arg, Database, Lane, PoolSizes, Row, Sql, Transaction, Value};
+use super::pool::{Lease, Pool};
 use crate::model::GenerationId;
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
 use secrecy::{ExposeSecret as _, SecretString};
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
-use sqlx::{Column as _, Connection as _, Executor as _, Row as _, TypeInfo as _};
+use sqlx::postgres::{PgConnectOptions, PgRow};
+use sqlx::{Column as _, Connection as _, Executor as _, PgConnection, Row as _, TypeInfo as _};
 use std::str::FromStr as _;
 use std::time::Duration;
 
@@ -29,9 +29,9 @@ pub struct PostgresOptions {
 #[derive(Debug)]
 pub(super) struct Postgres {
     connect: PgConnectOptions,
-    write: PgPool,
-    read: PgPool,
-    background: PgPool,
+    write: Pool<PgConnection>,
+    read: Pool<PgConnection>,
+    background: Pool<PgConnection>,
 }
 
 impl Postgres {
@@ -42,19 +42,17 @@ impl Postgres {
             })?
             .application_name("turnkeep");
         let pool = |connections: u32| {
-            PgPoolOptions::new()
-                .max_connections(connections.max(1))
-                .acquire_timeout(options.acquire_timeout)
-                // A dead connection shows itself at the first statement; a ping
-                // before each use would add a round trip to every request.
-                .test_before_acquire(false)
-                .connect_lazy_with(connect.clone())
+            let connect = connect.clone();
+            Pool::new(connections, options.acquire_timeout, move || {
+                let connect = connect.clone();
+                Box::pin(async move { PgConnection::connect_with(&connect).await })
+            })
         };
         let PoolSizes { write, read, background } = options.pools;
         Ok(Self { write: pool(write), read: pool(read), background: pool(background), connect })
     }
 
-    fn pool(&self, lane: Lane) -> &PgPool {
+    fn pool(&self, lane: Lane) -> &Pool<PgConnection> {
         match lane {
             Lane::Write => &self.write,
             Lane::Read => &self.read,
@@ -66,17 +64,20 @@ impl Postgres {
 #[async_trait]
 impl Database for Postgres {
     async fn query(&self, lane: Lane, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
-        let rows = bind(sql, args).fetch_all(self.pool(lane)).await.map_err(|e| statement_error(sql, e))?;
+        let mut connection = self.pool(lane).acquire().await.map_err(|error| classify("connect", error))?;
+        let result = bind(sql, args).fetch_all(&mut *connection).await;
+        // After an answer, were it a refusal, the connection is in order.
+        if matches!(result, Ok(_) | Err(sqlx::Error::Database(_))) {
+            connection.give_back();
+        }
+        let rows = result.map_err(|error| statement_error(sql, error))?;
         rows.iter().map(read_row).collect()
     }
 
     async fn begin(&self, lane: Lane) -> Result<Box<dyn Transaction>, StoreError> {
         let connection = self.pool(lane).acquire().await.map_err(|error| classify("begin", error))?;
-        // Wrapped before `BEGIN` is sent: a call that is cancelled at this point
-        // must not give the pool a connection with an open transaction, which
-        // would swallow the next writes (sqlx issue 4385).
-        let mut transaction = PostgresTransaction { connection: Some(connection) };
-        transaction.connection()?.execute("BEGIN").await.map_err(|error| classify("begin", error))?;
+        let mut transaction = PostgresTransaction { connection };
+        transaction.connection.execute("BEGIN").await.map_err(|error| classify("begin", error))?;
         Ok(Box::new(transaction))
     }
 
@@ -89,47 +90,31 @@ impl Database for Postgres {
         // into a pool.
         let failed = |error| StoreError::caused(ErrorKind::Internal, "migrate", error);
         let mut connection =
-            sqlx::PgConnection::connect_with(&self.connect).await.map_err(|e| classify("connect", e))?;
+            PgConnection::connect_with(&self.connect).await.map_err(|e| classify("connect", e))?;
         connection.execute("SET lock_timeout = '3s'").await.map_err(|e| classify("set lock_timeout", e))?;
         migrator.run_direct(to, &mut connection, false).await.map_err(failed)?;
         connection.close().await.map_err(|error| classify("close", error))
     }
 }
 
+/// Dropped at any point but after its end it closes the connection, which ends
+/// the transaction: a pool must not be given a connection with an open
+/// transaction, which would swallow the next writes (sqlx issue 4385).
 struct PostgresTransaction {
-    /// Taken when the transaction ends.
-    connection: Option<PoolConnection<sqlx::Postgres>>,
-}
-
-impl PostgresTransaction {
-    fn connection(&mut self) -> Result<&mut sqlx::PgConnection, StoreError> {
-        self.connection
-            .as_deref_mut()
-            .ok_or_else(|| StoreError::new(ErrorKind::Internal, "the transaction has ended"))
-    }
-}
-
-impl Drop for PostgresTransaction {
-    fn drop(&mut self) {
-        // A transaction that was neither committed nor rolled back is in an
-        // unknown state: closing the connection ends it.
-        if let Some(connection) = self.connection.take() {
-            drop(connection.detach());
-        }
-    }
+    connection: Lease<PgConnection>,
 }
 
 #[async_trait]
 impl Transaction for PostgresTransaction {
     async fn query(&mut self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
-        let rows =
-            bind(sql, args).fetch_all(self.connection()?).await.map_err(|e| statement_error(sql, e))?;
+        let rows = bind(sql, args).fetch_all(&mut *self.connection).await;
+        let rows = rows.map_err(|error| statement_error(sql, error))?;
         rows.iter().map(read_row).collect()
     }
 
     async fn execute(&mut self, sql: Sql, args: Vec<Arg<'_>>) -> Result<u64, StoreError> {
-        let done = bind(sql, args).execute(self.connection()?).await.map_err(|e| statement_error(sql, e))?;
-        Ok(done.rows_affected())
+        let done = bind(sql, args).execute(&mut *self.connection).await;
+        Ok(done.map_err(|error| statement_error(sql, error))?.rows_affected())
     }
 
     async fn hold_generation(&mut self, id: GenerationId) -> Result<(), StoreError> {
@@ -149,14 +134,14 @@ impl Transaction for PostgresTransaction {
     }
 
     async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
-        self.connection()?.execute("COMMIT").await.map_err(commit_error)?;
-        self.connection = None;
+        self.connection.execute("COMMIT").await.map_err(commit_error)?;
+        self.connection.give_back();
         Ok(())
     }
 
     async fn rollback(mut self: Box<Self>) -> Result<(), StoreError> {
-        self.connection()?.execute("ROLLBACK").await.map_err(|error| classify("rollback", error))?;
-        self.connection = None;
+        self.connection.execute("ROLLBACK").await.map_err(|error| classify("rollback", error))?;
+        self.connection.give_back();
         Ok(())
     }
 }
@@ -169,7 +154,7 @@ impl PostgresTransaction {
         sqlx::query(lock.postgres)
             .bind(GENERATION_LOCKS)
             .bind(id)
-            .execute(self.connection()?)
+            .execute(&mut *self.connection)
             .await
             .map_err(|error| statement_error(lock, error))?;
         Ok(())

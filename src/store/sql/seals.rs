@@ -6,8 +6,7 @@ use crate::clock::Micros;
 use crate::limits::LINEAGE_DEPTH_MAX;
 use crate::model::{Branch, BranchId, Segment, Seq, SessionId, TenantId};
 use crate::store::meta::{
-    BranchKey, CommitOutcome, ManifestRow, NewRollUp, NewSeal, SealCandidate, SealPolicy, SealedRun,
-    SessionKey,
+    BranchKey, CommitOutcome, NewRollUp, NewSeal, SealCandidate, SealPolicy, SealedRun, SessionKey,
 };
 use crate::store::{ErrorKind, StoreError};
 use std::time::Duration;
@@ -141,7 +140,7 @@ pub(super) async fn replace_journal(
 
 /// Replaces journal rows by a segment.
 pub(super) async fn commit(db: &dyn Database, seal: NewSeal) -> Result<CommitOutcome, StoreError> {
-    let NewSeal { key, session, run, at, grace } = &seal;
+    let NewSeal { key, session, run } = &seal;
     let mut tx = db.begin(Lane::Background).await?;
     tx.hold_generation(run.generation).await?;
     // The head first, as in all transactions that lock it, so that they cannot
@@ -149,26 +148,28 @@ pub(super) async fn commit(db: &dyn Database, seal: NewSeal) -> Result<CommitOut
     let uncharge = Sql::both(
         "UPDATE head SET journal_bytes = journal_bytes - $3 WHERE tenant = $1 AND session_id = $2 AND deleted = 0",
     );
-    tx.execute(uncharge, args![&key.tenant, session, run.journal_bytes]).await?;
+    let is_live = tx.execute(uncharge, args![&key.tenant, session, run.journal_bytes]).await? == 1;
     if !replace_journal(tx.as_mut(), key, run).await? {
         tx.rollback().await?;
         return Ok(CommitOutcome::NotAsExpected);
     }
-    if let Some(manifest) = &run.manifest {
-        replace_manifest(tx.as_mut(), &key.tenant, manifest, at.plus(*grace)).await?;
+    // A manifest holds what the deletion of its session has erased.
+    if is_live {
+        replace_manifest(tx.as_mut(), &key.tenant, run).await?;
     }
     tx.commit().await?;
     Ok(CommitOutcome::Committed)
 }
 
-/// Makes a manifest the newest of its session, unless there is a newer one; the
-/// one that is not gets a tombstone.
-async fn replace_manifest(
+/// Makes a run's manifest, if it has one, the newest of its session, unless
+/// there is a newer one; the one that is not gets a tombstone. The session must
+/// be live.
+pub(super) async fn replace_manifest(
     tx: &mut dyn Transaction,
     tenant: &TenantId,
-    manifest: &ManifestRow,
-    erase_not_before: Micros,
+    run: &SealedRun,
 ) -> Result<(), StoreError> {
+    let Some(manifest) = &run.manifest else { return Ok(()) };
     let current = Sql::each(
         "SELECT blob_key, version FROM manifest WHERE tenant = $1 AND session_id = $2 FOR UPDATE",
         "SELECT blob_key, version FROM manifest WHERE tenant = $1 AND session_id = $2",
@@ -191,7 +192,7 @@ async fn replace_manifest(
         tx.execute(upsert, args![tenant, &manifest.session, manifest.key.as_str(), manifest.version]).await?;
     }
     if let Some(key) = outdated {
-        tx.execute(INSERT_TOMBSTONE, args![tenant, key, &manifest.session, erase_not_before]).await?;
+        tx.execute(INSERT_TOMBSTONE, args![tenant, key, &manifest.session, run.erase_not_before]).await?;
     }
     Ok(())
 }
@@ -224,6 +225,12 @@ pub(super) async fn commit_roll_up(
     let NewRollUp { key, session, old, new, generation, erase_not_before } = &roll_up;
     let mut tx = db.begin(Lane::Background).await?;
     tx.hold_generation(*generation).await?;
+    // A deletion that releases the branch comes before or after, so that no
+    // blob of it is without a row or tombstone.
+    if !lock_branch(tx.as_mut(), &key.tenant, &key.branch).await? {
+        tx.rollback().await?;
+        return Ok(CommitOutcome::NotAsExpected);
+    }
     for segment in old {
         let drop_row = Sql::both(
             "DELETE FROM segment WHERE tenant = $1 AND branch_id = $2 AND first_version = $3 AND blob_key = $4",
@@ -241,6 +248,20 @@ pub(super) async fn commit_roll_up(
     Ok(CommitOutcome::Committed)
 }
 
+/// Locks a branch until the transaction ends; false if there is none. What
+/// changes its segments locks it first.
+async fn lock_branch(
+    tx: &mut dyn Transaction,
+    tenant: &TenantId,
+    branch: &BranchId,
+) -> Result<bool, StoreError> {
+    let sql = Sql::each(
+        "SELECT branch_id FROM branch WHERE tenant = $1 AND branch_id = $2 FOR UPDATE",
+        "SELECT branch_id FROM branch WHERE tenant = $1 AND branch_id = $2",
+    );
+    Ok(!tx.query(sql, args![tenant, branch]).await?.is_empty())
+}
+
 /// Moves what a branch stored to tombstones and removes its rows.
 pub(super) async fn release_branch(
     tx: &mut dyn Transaction,
@@ -249,6 +270,7 @@ pub(super) async fn release_branch(
     branch: &BranchId,
     erase_not_before: Micros,
 ) -> Result<(), StoreError> {
+    lock_branch(tx, tenant, branch).await?;
     let bury = Sql::both(
         "INSERT INTO tombstone (tenant, blob_key, session_id, not_before) \
          SELECT tenant, blob_key, $3, $4 FROM segment WHERE tenant = $1 AND branch_id = $2 \

@@ -1,26 +1,26 @@
 //! `SQLite`: one writer, several readers, everything synced.
 
 use super::connection::{Arg, Database, Lane, Row, Sql, Transaction, Value};
+use super::pool::{Lease, Pool};
 use crate::model::GenerationId;
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
-use sqlx::pool::PoolConnection;
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
-};
-use sqlx::{Executor as _, Row as _, TypeInfo as _, ValueRef as _};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous};
+use sqlx::{Connection as _, Executor as _, Row as _, SqliteConnection, TypeInfo as _, ValueRef as _};
 use std::path::Path;
 use std::time::Duration;
 
 /// Readers beside the one writer.
 const READERS: u32 = 8;
+/// How long a request waits for a connection or for another process's lock.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct Sqlite {
     /// One connection: `SQLite` has one writer at a time, and waiting in line
     /// here is fair, unlike its busy handler.
-    writer: SqlitePool,
-    readers: SqlitePool,
+    writer: Pool<SqliteConnection>,
+    readers: Pool<SqliteConnection>,
 }
 
 impl Sqlite {
@@ -31,19 +31,17 @@ impl Sqlite {
             .journal_mode(SqliteJournalMode::Wal)
             // NORMAL can lose acknowledged commits when the power fails.
             .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(Duration::from_secs(10));
-        let pool = |connections: u32| {
-            SqlitePoolOptions::new()
-                .max_connections(connections)
-                .acquire_timeout(Duration::from_secs(10))
-                .test_before_acquire(false)
-                .idle_timeout(None)
-                .max_lifetime(None)
+            .busy_timeout(ACQUIRE_TIMEOUT);
+        let pool = |connections: u32, connect: SqliteConnectOptions| {
+            Pool::new(connections, ACQUIRE_TIMEOUT, move || {
+                let connect = connect.clone();
+                Box::pin(async move { SqliteConnection::connect_with(&connect).await })
+            })
         };
+        let (writer, readers) = (pool(1, connect.clone()), pool(READERS, connect.read_only(true)));
+        // The writer makes the file and its journal mode.
         let failed = |error| classify(format!("open {}", file.display()), error);
-        // The writer first: it makes the file and its journal mode.
-        let writer = pool(1).connect_with(connect.clone()).await.map_err(failed)?;
-        let readers = pool(READERS).connect_with(connect.read_only(true)).await.map_err(failed)?;
+        writer.acquire().await.map_err(failed)?.give_back();
         Ok(Self { writer, readers })
     }
 }
@@ -51,19 +49,19 @@ impl Sqlite {
 #[async_trait]
 impl Database for Sqlite {
     async fn query(&self, _lane: Lane, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
-        let rows = bind(sql, args).fetch_all(&self.readers).await.map_err(|e| statement_error(sql, e))?;
+        let mut connection = self.readers.acquire().await.map_err(|error| classify("connect", error))?;
+        let result = bind(sql, args).fetch_all(&mut *connection).await;
+        if matches!(result, Ok(_) | Err(sqlx::Error::Database(_))) {
+            connection.give_back();
+        }
+        let rows = result.map_err(|error| statement_error(sql, error))?;
         rows.iter().map(read_row).collect()
     }
 
     async fn begin(&self, _lane: Lane) -> Result<Box<dyn Transaction>, StoreError> {
         let connection = self.writer.acquire().await.map_err(|error| classify("begin", error))?;
-        // Wrapped before `BEGIN` is sent, as for Postgres.
-        let mut transaction = SqliteTransaction { connection: Some(connection) };
-        transaction
-            .connection()?
-            .execute("BEGIN IMMEDIATE")
-            .await
-            .map_err(|error| classify("begin", error))?;
+        let mut transaction = SqliteTransaction { connection };
+        transaction.connection.execute("BEGIN IMMEDIATE").await.map_err(|error| classify("begin", error))?;
         Ok(Box::new(transaction))
     }
 
@@ -73,46 +71,30 @@ impl Database for Sqlite {
 
     async fn migrate(&self, migrator: &sqlx::migrate::Migrator, to: Option<i64>) -> Result<(), StoreError> {
         let mut connection = self.writer.acquire().await.map_err(|error| classify("migrate", error))?;
-        migrator
-            .run_direct(to, &mut *connection, false)
-            .await
-            .map_err(|error| StoreError::caused(ErrorKind::Internal, "migrate", error))
+        let migrated = migrator.run_direct(to, &mut *connection, false).await;
+        migrated.map_err(|error| StoreError::caused(ErrorKind::Internal, "migrate", error))?;
+        connection.give_back();
+        Ok(())
     }
 }
 
+/// Dropped at any point but after its end it closes the connection, which ends
+/// the transaction.
 struct SqliteTransaction {
-    /// Taken when the transaction ends.
-    connection: Option<PoolConnection<sqlx::Sqlite>>,
-}
-
-impl SqliteTransaction {
-    fn connection(&mut self) -> Result<&mut sqlx::SqliteConnection, StoreError> {
-        self.connection
-            .as_deref_mut()
-            .ok_or_else(|| StoreError::new(ErrorKind::Internal, "the transaction has ended"))
-    }
-}
-
-impl Drop for SqliteTransaction {
-    fn drop(&mut self) {
-        // Closing the connection ends the transaction.
-        if let Some(connection) = self.connection.take() {
-            drop(connection.detach());
-        }
-    }
+    connection: Lease<SqliteConnection>,
 }
 
 #[async_trait]
 impl Transaction for SqliteTransaction {
     async fn query(&mut self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
-        let rows =
-            bind(sql, args).fetch_all(self.connection()?).await.map_err(|e| statement_error(sql, e))?;
+        let rows = bind(sql, args).fetch_all(&mut *self.connection).await;
+        let rows = rows.map_err(|error| statement_error(sql, error))?;
         rows.iter().map(read_row).collect()
     }
 
     async fn execute(&mut self, sql: Sql, args: Vec<Arg<'_>>) -> Result<u64, StoreError> {
-        let done = bind(sql, args).execute(self.connection()?).await.map_err(|e| statement_error(sql, e))?;
-        Ok(done.rows_affected())
+        let done = bind(sql, args).execute(&mut *self.connection).await;
+        Ok(done.map_err(|error| statement_error(sql, error))?.rows_affected())
     }
 
     async fn hold_generation(&mut self, id: GenerationId) -> Result<(), StoreError> {
@@ -129,14 +111,14 @@ impl Transaction for SqliteTransaction {
     }
 
     async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
-        self.connection()?.execute("COMMIT").await.map_err(commit_error)?;
-        self.connection = None;
+        self.connection.execute("COMMIT").await.map_err(commit_error)?;
+        self.connection.give_back();
         Ok(())
     }
 
     async fn rollback(mut self: Box<Self>) -> Result<(), StoreError> {
-        self.connection()?.execute("ROLLBACK").await.map_err(|error| classify("rollback", error))?;
-        self.connection = None;
+        self.connection.execute("ROLLBACK").await.map_err(|error| classify("rollback", error))?;
+        self.connection.give_back();
         Ok(())
     }
 }

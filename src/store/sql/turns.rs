@@ -135,6 +135,7 @@ async fn commit_stepwise(tx: &mut dyn Transaction, new: &NewTurn) -> Result<bool
             if !seals::replace_journal(tx, &branch, run).await? {
                 return Ok(false);
             }
+            seals::replace_manifest(tx, &new.key.tenant, run).await?;
         }
     }
     Ok(true)

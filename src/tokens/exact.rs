@@ -1,0 +1,219 @@
+//! Exact counts with OpenAI's vocabularies.
+//!
+//! A text is split into pieces, of words for the most part, and each piece into
+//! tokens. The tables of a vocabulary take 70 MB, of which little is in the
+//! processor's caches when a request comes in; but texts repeat their words, so
+//! the counts of the pieces that were seen last are kept.
+
+use bpe_openai::Tokenizer;
+use std::cell::RefCell;
+
+/// One of OpenAI's vocabularies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Vocabulary {
+    O200k,
+    Cl100k,
+}
+
+thread_local! {
+    static O200K: RefCell<Memo> = const { RefCell::new(Memo::empty()) };
+    static CL100K: RefCell<Memo> = const { RefCell::new(Memo::empty()) };
+}
+
+/// Tokens of a text.
+pub(super) fn tokens(text: &str, vocabulary: Vocabulary) -> u64 {
+    match vocabulary {
+        Vocabulary::O200k => {
+            let tokenizer = bpe_openai::o200k_base();
+            O200K.with_borrow_mut(|memo| memo.count(tokenizer, o200k_pieces(tokenizer, text)))
+        }
+        Vocabulary::Cl100k => {
+            let tokenizer = bpe_openai::cl100k_base();
+            CL100K.with_borrow_mut(|memo| memo.count(tokenizer, tokenizer.split(text)))
+        }
+    }
+}
+
+/// Counts of pieces, each at a place that its bytes decide: 128 KiB, which a
+/// core's own cache holds.
+struct Memo(Vec<u128>);
+
+impl Memo {
+    const PLACES_LOG2: u32 = 13;
+    /// Longest piece that is kept: with its length and its count it takes 16
+    /// bytes.
+    const BYTES: usize = 14;
+    const COUNT_SHIFT: u32 = 8 * 15;
+
+    const fn empty() -> Self {
+        Self(Vec::new())
+    }
+
+    fn count<'a>(&mut self, tokenizer: &Tokenizer, pieces: impl Iterator<Item = &'a str>) -> u64 {
+        if self.0.is_empty() {
+            self.0.resize(1 << Self::PLACES_LOG2, 0);
+        }
+        pieces.map(|piece| self.count_piece(tokenizer, piece.as_bytes())).sum()
+    }
+
+    fn count_piece(&mut self, tokenizer: &Tokenizer, piece: &[u8]) -> u64 {
+        let count = || tokenizer.bpe.count(piece) as u64;
+        let mut bytes = [0; 16];
+        let (Some(start), Ok(len)) = (bytes[..Self::BYTES].get_mut(..piece.len()), u8::try_from(piece.len()))
+        else {
+            return count();
+        };
+        start.copy_from_slice(piece);
+        bytes[Self::BYTES] = len;
+        let key = u128::from_le_bytes(bytes);
+        let Some(place) = self.0.get_mut(place(key)) else { return count() };
+        // Never true of a place that is still free: no piece is empty.
+        if *place & !(u128::MAX << Self::COUNT_SHIFT) == key {
+            return u64::from(place.to_le_bytes()[15]);
+        }
+        let tokens = count();
+        *place = key | u128::from(tokens) << Self::COUNT_SHIFT;
+        tokens
+    }
+}
+
+/// Where a piece is kept.
+fn place(key: u128) -> usize {
+    // 2^64 divided by the golden ratio: Knuth's multiplicative hash.
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let [low, high] = [key, key >> 64].map(|half| (half & u128::from(u64::MAX)) as u64);
+    let hash = (low ^ high.rotate_left(29)).wrapping_mul(MULTIPLIER);
+    usize::try_from(hash >> (64 - Memo::PLACES_LOG2)).unwrap_or(0)
+}
+
+/// The pieces of a text for `o200k`: what the vocabulary's pattern gives, which
+/// ASCII text is spared.
+fn o200k_pieces<'a>(tokenizer: &'a Tokenizer, text: &'a str) -> impl Iterator<Item = &'a str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let piece = match ascii_piece(rest.as_bytes()) {
+            Some(len) => rest.get(..len)?,
+            None => tokenizer.split(rest).next()?,
+        };
+        rest = rest.get(piece.len()..)?;
+        Some(piece)
+    })
+}
+
+/// Length of the first piece of `text` if it, and what tells where it ends, is
+/// ASCII.
+///
+/// For ASCII the pattern of `o200k` says, in this order:
+///
+/// - words: `[^\r\n A-Za-z0-9]?` that is, any one sign or blank, then
+///   `[A-Z]*[a-z]*` with at least one letter, then `'s 't 're 've 'm 'll 'd`;
+/// - `[0-9]{1,3}`;
+/// - ` ?[^\sA-Za-z0-9]+[\r\n/]*`;
+/// - `\s*[\r\n]+`, then `\s+` at the end of the text, then `\s+` but for the
+///   last one, which goes to what follows, then `\s`.
+fn ascii_piece(text: &[u8]) -> Option<usize> {
+    let first = *text.first()?;
+    let is_prefix = !first.is_ascii_alphanumeric() && !matches!(first, b'\r' | b'\n');
+    let second = text.get(usize::from(is_prefix)).copied().unwrap_or(b' ');
+    if second.is_ascii_alphabetic() {
+        return word(text, usize::from(is_prefix));
+    }
+    if !first.is_ascii() || !second.is_ascii() {
+        return None;
+    }
+    if first.is_ascii_digit() {
+        let len = text.iter().take(3).take_while(|byte| byte.is_ascii_digit()).count();
+        return if len < 3 { ends_in_ascii(text, len) } else { Some(len) };
+    }
+    if is_sign(first) || (first == b' ' && is_sign(second)) {
+        let len = run(text, 1, is_sign);
+        let len = run(text, ends_in_ascii(text, len)?, |byte| matches!(byte, b'\r' | b'\n' | b'/'));
+        return Some(len);
+    }
+    let len = ends_in_ascii(text, run(text, 0, is_blank))?;
+    let blanks = text.get(..len)?;
+    Some(match memchr::memrchr2(b'\r', b'\n', blanks) {
+        Some(last_break) => last_break + 1,
+        None if len == text.len() || len == 1 => len,
+        None => len - 1,
+    })
+}
+
+/// The end of a word that starts at `start`.
+fn word(text: &[u8], start: usize) -> Option<usize> {
+    let end = run(text, start, |byte| byte.is_ascii_uppercase());
+    let end = ends_in_ascii(text, run(text, end, |byte| byte.is_ascii_lowercase()))?;
+    let rest = text.get(end..)?;
+    if rest.first() != Some(&b'\'') {
+        return Some(end);
+    }
+    let [second, third] = [1, 2].map(|i| rest.get(i).copied().unwrap_or(b' '));
+    match [second, third].map(|byte| byte.to_ascii_lowercase()) {
+        [b's' | b't' | b'm' | b'd', _] => Some(end + 2),
+        [b'r' | b'v', b'e'] | [b'l', b'l'] => Some(end + 3),
+        // A long s counts as one.
+        [letter, _] if !letter.is_ascii() => None,
+        _ => Some(end),
+    }
+}
+
+/// `len`, unless what follows is not ASCII and may belong to the piece.
+fn ends_in_ascii(text: &[u8], len: usize) -> Option<usize> {
+    text.get(len).is_none_or(u8::is_ascii).then_some(len)
+}
+
+/// The end of the run of such bytes from `start` on.
+fn run(text: &[u8], start: usize, holds: impl Fn(u8) -> bool) -> usize {
+    start + text.get(start..).unwrap_or_default().iter().take_while(|byte| holds(**byte)).count()
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b'\t'..=b'\r' | b' ')
+}
+
+fn is_sign(byte: u8) -> bool {
+    byte.is_ascii() && !byte.is_ascii_alphanumeric() && !is_blank(byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(text: &str) {
+        let tokenizer = bpe_openai::o200k_base();
+        let pieces: Vec<_> = o200k_pieces(tokenizer, text).collect();
+        assert_eq!(pieces, tokenizer.split(text).collect::<Vec<_>>(), "{text:?}");
+        assert_eq!(tokens(text, Vocabulary::O200k), tokenizer.count(text) as u64, "{text:?}");
+        assert_eq!(
+            tokens(text, Vocabulary::Cl100k),
+            bpe_openai::cl100k_base().count(text) as u64,
+            "{text:?}"
+        );
+    }
+
+    #[test]
+    fn every_short_text_of_signs_that_differ_is_split_as_the_pattern_says() {
+        const SIGNS: [char; 16] =
+            ['a', 'l', 's', 'R', 'E', '7', ' ', '\t', '\n', '\r', '\'', '/', '(', '\u{0}', 'é', '\u{17f}'];
+        let mut texts = vec![String::new()];
+        for _ in 0..4 {
+            texts = texts.iter().flat_map(|text| SIGNS.map(|sign| format!("{text}{sign}"))).collect();
+            texts.iter().for_each(|text| check(text));
+        }
+    }
+
+    #[test]
+    fn this_file_is_counted_as_the_pattern_says() {
+        check(include_str!("exact.rs"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_counted_as_the_pattern_says(
+            text in "[ -~\\n\\t]{0,200}|[a-zA-Z' ]{0,60}|\\PC{0,100}|([ \\n\\r\\t]{1,4}[a-zA-Z/.(]{0,4}[0-9]{0,5}[é你\u{301} ]{0,2}){0,20}"
+        ) {
+            check(&text);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The source keeps its layers: a module uses only what lies below it.
+//!
+//! In one crate the compiler does not see to that, so this reads the source.
+//! What a module uses is taken from its `use` declarations and from all paths
+//! that begin with `crate`, `super` or `self`; tests inside the source are left
+//! out.
+#![cfg(test)]
+#![cfg(feature = "server")]
+
+#[path = "layering/source.rs"]
+mod source;
+
+use source::{Module, modules};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The layers from the bottom up, in the order of src/lib.rs: each may use those
+/// before it. `main` stands for src/main.rs.
+const LAYERS: [&str; 19] = [
+    "limits",
+    "clock",
+    "entropy",
+    "model",
+    "format",
+    "tokens",
+    "window",
+    "codec",
+    "store",
+    "engine",
+    "settings",
+    "telemetry",
+    "rpc",
+    "import",
+    "export",
+    "server",
+    "client",
+    "cli",
+    "main",
+];
+
+/// Modules of one layer that use others of it which are neither their parents
+/// nor their children.
+const SIDEWAYS: &[(&str, &[&str])] = &[
+    ("cli::fsck", &["cli::output"]),
+    ("cli::import", &["cli::output"]),
+    ("cli::migrate", &["cli::output"]),
+    ("cli::replay", &["cli::import", "cli::output", "cli::session", "cli::transcript"]),
+    ("cli::session", &["cli::output"]),
+    ("cli::transcript", &["cli::import", "cli::output"]),
+    ("codec::manifest", &["codec::frame", "codec::segment"]),
+    ("codec::segment", &["codec::digest", "codec::frame", "codec::line"]),
+    ("engine::cache", &["engine::restore"]),
+    ("engine::delete", &["engine::keys"]),
+    ("engine::fork", &["engine::persist", "engine::sessions"]),
+    ("engine::fsck", &["engine::error", "engine::keys", "engine::log"]),
+    ("engine::log", &["engine::error"]),
+    ("engine::persist", &["engine::cache"]),
+    ("engine::read", &["engine::log"]),
+    ("engine::rebuild", &["engine::fsck", "engine::keys", "engine::persist"]),
+    ("engine::restore", &["engine::log"]),
+    ("engine::rewind", &["engine::persist"]),
+    ("engine::seal", &["engine::keys"]),
+    ("engine::sessions", &["engine::persist"]),
+    ("engine::snapshot", &["engine::persist"]),
+    ("engine::sweep", &["engine::keys"]),
+    ("format::anthropic", &["format::json", "format::parts", "format::reading"]),
+    ("format::bedrock", &["format::json", "format::parts", "format::reading"]),
+    ("format::calls", &["format::openai_responses", "format::reading"]),
+    ("format::canonical", &["format::json"]),
+    ("format::gemini", &["format::json", "format::parts", "format::reading"]),
+    ("format::openai_chat", &["format::json", "format::openai_content", "format::parts", "format::reading"]),
+    ("format::openai_content", &["format::json", "format::parts", "format::reading"]),
+    (
+        "format::openai_responses",
+        &["format::json", "format::openai_content", "format::parts", "format::reading"],
+    ),
+    ("format::parts", &["format::json", "format::reading"]),
+    ("format::payload", &["format::json"]),
+    ("import::claude_code", &["import::file", "import::json", "import::verbatim"]),
+    ("import::claude_code::lines", &["import::json"]),
+    ("import::claude_code::messages", &["import::file", "import::json", "import::turns"]),
+    ("import::codex", &["import::file", "import::json", "import::turns", "import::verbatim", "import::wire"]),
+    ("import::detect", &["import::file", "import::json", "import::wire"]),
+    ("import::plain", &["import::file", "import::json", "import::turns", "import::verbatim", "import::wire"]),
+    ("import::plain::document", &["import::json"]),
+    ("import::turns", &["import::json", "import::verbatim"]),
+    ("import::verbatim", &["import::file", "import::json", "import::turns"]),
+    ("import::wire", &["import::json"]),
+    ("model::turn", &["model::window"]),
+    ("rpc::convert", &["rpc::pb"]),
+    ("rpc::details", &["rpc::status"]),
+    ("rpc::observe", &["rpc::status"]),
+    ("rpc::session_service", &["rpc::convert", "rpc::observe", "rpc::pages", "rpc::pb"]),
+    ("rpc::transcript_service", &["rpc::convert", "rpc::observe", "rpc::pb"]),
+    ("store::faulty", &["store::blob"]),
+    ("store::local", &["store::blob"]),
+    ("store::metered", &["store::blob"]),
+    ("store::s3", &["store::blob"]),
+    ("store::sql", &["store::meta"]),
+    (
+        "store::sql::checks",
+        &[
+            "store::meta",
+            "store::sql::connection",
+            "store::sql::rows",
+            "store::sql::seals",
+            "store::sql::sessions",
+            "store::sql::turns",
+        ],
+    ),
+    (
+        "store::sql::deletions",
+        &[
+            "store::meta",
+            "store::sql::connection",
+            "store::sql::rows",
+            "store::sql::seals",
+            "store::sql::sessions",
+        ],
+    ),
+    ("store::sql::migrations", &["store::sql::connection"]),
+    ("store::sql::postgres", &["store::sql::connection"]),
+    ("store::sql::rows", &["store::meta", "store::sql::connection"]),
+    ("store::sql::seals", &["store::meta", "store::sql::connection", "store::sql::rows"]),
+    (
+        "store::sql::sessions",
+        &[
+            "store::meta",
+            "store::sql::connection",
+            "store::sql::rows",
+            "store::sql::seals",
+            "store::sql::turns",
+        ],
+    ),
+    ("store::sql::sqlite", &["store::sql::connection"]),
+    ("store::sql::sweeps", &["store::meta", "store::sql::connection", "store::sql::rows"]),
+    (
+        "store::sql::turns",
+        &[
+            "store::meta",
+            "store::sql::connection",
+            "store::sql::rows",
+            "store::sql::seals",
+            "store::sql::sessions",
+        ],
+    ),
+    (
+        "window::assembler",
+        &["window::edit", "window::entries", "window::provider_calls", "window::round", "window::view"],
+    ),
+    ("window::entries", &["window::edit", "window::round"]),
+    ("window::messages", &["window::edit", "window::round"]),
+    ("window::round", &["window::edit", "window::entries", "window::messages"]),
+    ("window::view", &["window::assembler", "window::round"]),
+];
+
+/// Files that may be longer than [`LINES_MAX`], with the reason.
+const LONG_FILES: [(&str, &str); 1] =
+    [("src/engine/persist.rs", "one use case, from the request to the commit, is read in one place")];
+
+/// Most lines of a source file.
+const LINES_MAX: usize = 600;
+
+/// Names, and the modules that may name them, with the modules below them.
+const NAMES: [(&[&str], &[&str]); 5] = [
+    (&["Status"], &["rpc", "client", "cli"]),
+    // The composition root takes the generated servers' names alone.
+    (&["pb"], &["rpc", "client", "cli", "server"]),
+    (&["tonic", "tonic_types", "prost", "prost_types"], &["rpc", "client", "cli", "server"]),
+    (
+        &[
+            "LocalBlobs",
+            "S3Blobs",
+            "S3Options",
+            "SqlMetaStore",
+            "PostgresOptions",
+            "FaultyBlobs",
+            "sqlx",
+            "aws_sdk_s3",
+        ],
+        &["store", "server"],
+    ),
+    (&["SystemTime", "Instant"], &["clock"]),
+];
+
+fn layer(module: &str) -> &str {
+    module.split("::").next().unwrap()
+}
+
+fn rank(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|known| *known == layer(module))
+}
+
+fn is_inside(module: &str, outer: &str) -> bool {
+    module == outer || module.strip_prefix(outer).is_some_and(|rest| rest.starts_with("::"))
+}
+
+/// The module that a path leads to: the longest part of it that is one.
+fn target<'a>(path: &'a str, known: &BTreeSet<&str>) -> Option<&'a str> {
+    let ends = path.match_indices("::").map(|(i, _)| i).chain([path.len()]);
+    ends.map(|end| &path[..end]).filter(|module| known.contains(module)).last()
+}
+
+#[test]
+fn every_module_has_a_layer_and_the_layers_stand_as_in_lib() {
+    let modules = modules();
+    let missing: Vec<_> =
+        modules.iter().filter(|module| rank(&module.name).is_none()).map(|m| &m.name).collect();
+    assert!(missing.is_empty(), "not in LAYERS: {missing:?}");
+    let declared = source::declared("lib.rs");
+    assert_eq!(declared, LAYERS[..LAYERS.len() - 1], "the order of src/lib.rs and of LAYERS");
+}
+
+#[test]
+fn modules_use_only_what_lies_below_them() {
+    let modules = modules();
+    let known: BTreeSet<_> = modules.iter().map(|module| module.name.as_str()).collect();
+    let sideways: BTreeMap<_, _> = SIDEWAYS.iter().copied().collect();
+    assert_eq!(sideways.len(), SIDEWAYS.len(), "SIDEWAYS names a module twice");
+    let mut wrong = BTreeSet::new();
+    let mut used = BTreeSet::new();
+    for module in &modules {
+        for path in &module.paths {
+            let Some(target) = target(path, &known) else { continue };
+            let (from, to) = (module.name.as_str(), target);
+            if layer(from) == layer(to) {
+                let is_related = is_inside(from, to) || is_inside(to, from);
+                let is_declared = sideways.get(from).is_some_and(|allowed| allowed.contains(&to));
+                if !is_related && !is_declared {
+                    wrong.insert(format!("{from} uses {to} beside it"));
+                }
+                if !is_related {
+                    used.insert((from, to));
+                }
+            } else if rank(from) < rank(to) {
+                wrong.insert(format!("{from} uses {to} above it"));
+            }
+        }
+    }
+    for (from, allowed) in SIDEWAYS {
+        for to in *allowed {
+            if !used.contains(&(*from, *to)) {
+                wrong.insert(format!("SIDEWAYS lets {from} use {to}, which it does not"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn wire_types_databases_and_clocks_are_named_only_where_they_belong() {
+    let mut wrong = BTreeSet::new();
+    for Module { name, idents, .. } in &modules() {
+        for (names, homes) in NAMES {
+            let is_home = homes.iter().any(|home| is_inside(name, home));
+            for found in names.iter().filter(|found| !is_home && idents.contains(**found)) {
+                // `EntryKind::Status` is a kind of entry.
+                if *found != "Status" || idents.contains("tonic") {
+                    wrong.insert(format!("{name} names {found}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn source_files_are_short_enough_to_be_read() {
+    let mut wrong = Vec::new();
+    for Module { file, lines, .. } in modules() {
+        let reason = LONG_FILES.iter().find(|(long, _)| *long == file);
+        match reason {
+            None if lines > LINES_MAX => wrong.push(format!("{file} has {lines} lines")),
+            Some(_) if lines <= LINES_MAX => wrong.push(format!("{file} is not long and need not be listed")),
+            _ => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

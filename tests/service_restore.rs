@@ -1,0 +1,539 @@
+//! Restoring: the window, what a worker lacks of it, and what is said about it.
+#![cfg(test)]
+#![cfg(feature = "server")]
+
+#[path = "support/backends.rs"]
+mod backends;
+#[path = "support/checker.rs"]
+mod checker;
+#[path = "support/messages.rs"]
+mod messages;
+#[path = "support/service.rs"]
+mod service;
+
+use backends::{Backend, on_all_backends, on_embedded_backend, on_shared_backend};
+use messages::{ALL, STRUCTURED, call, model, result, user};
+use pb::FullReason;
+use pb::WireFormat::{self, BedrockConverse, OpenaiChat};
+use pb::window_change::Change;
+use service::{Restored, SESSION, Service, append, append_entries, entry, fresh_id, of_format, text};
+use turnkeep::rpc::pb;
+
+on_all_backends!(
+    a_restore_gives_the_window_and_all_that_is_known_of_it,
+    a_worker_gets_what_it_lacks_and_nothing_else,
+    a_persist_extends_the_window_that_it_names,
+    each_reason_for_a_whole_window_is_told,
+    a_preamble_comes_with_whole_windows_and_is_that_of_the_version,
+    a_window_is_the_same_bytes_wherever_its_log_lies,
+);
+on_embedded_backend!(
+    calls_of_the_last_step_are_listed_or_closed,
+    an_interrupted_call_gets_a_result_until_its_own_comes,
+    repairs_are_listed,
+    records_are_in_no_window,
+    a_window_says_whether_it_fits,
+);
+on_shared_backend!(a_window_id_holds_on_every_replica);
+
+/// A session `sessions/{format}`.
+async fn create(service: &Service, format: WireFormat) -> String {
+    service.create(&name_of(format)["sessions/".len()..], of_format(format)).await.name
+}
+
+fn name_of(format: WireFormat) -> String {
+    format!("sessions/{}", format.as_str_name())
+}
+
+/// A step of the model with its result, and its answer.
+fn step(format: WireFormat, i: usize) -> [String; 4] {
+    let id = format!("call_{i}");
+    [
+        user(format, &format!("question {i}")),
+        call(format, &id, "ls"),
+        result(format, &id, "ls", &format!("result {i}")),
+        model(format, &format!("answer {i}")),
+    ]
+}
+
+/// Whether the provider would take a window, with nothing to be added.
+fn check_accepted(format: WireFormat, window: &Restored, is_complete: bool) {
+    let format = turnkeep::model::WireFormat::ALL
+        .into_iter()
+        .find(|known| format.as_str_name().ends_with(&known.as_str().to_uppercase().replace('-', "_")));
+    let items: Vec<_> =
+        window.items.iter().map(|item| serde_json::from_slice(&item.payload).unwrap()).collect();
+    assert_eq!(checker::accepts(format.unwrap(), &items, is_complete), Ok(()), "{items:?}");
+}
+
+async fn a_restore_gives_the_window_and_all_that_is_known_of_it(backend: Backend) {
+    let service = Service::start(&backend).await;
+    for format in ALL {
+        let name = name_of(format);
+        let profile = pb::ModelProfile {
+            model: "m".to_owned(),
+            context_window_tokens: 10_000,
+            max_output_tokens: 100,
+            tokenizer: pb::Tokenizer::Unspecified.into(),
+        };
+        let preamble = pb::Preamble { payload: r#"{"system":"Be kind."}"#.into(), ..Default::default() };
+        let session =
+            pb::Session { profile: Some(profile.clone()), preamble: Some(preamble), ..of_format(format) };
+        let session = service.create(&name["sessions/".len()..], session).await;
+        let payloads = step(format, 0);
+        let tokens = service.append(&name, &payloads).await.log_tokens;
+        let window = service.window(&name).await;
+        let log = service.read(&name).await;
+        let expected = pb::WindowHeader {
+            version: 1,
+            window_id: window.header.window_id.clone(),
+            change: full(FullReason::NotConditional),
+            item_count: 4,
+            stable_prefix_items: window.header.stable_prefix_items,
+            format: format.into(),
+            profile: Some(profile),
+            preamble: session.preamble,
+            tokens_before: tokens,
+            tokens_after: tokens,
+            reserve_tokens: 100,
+            fits: Some(true),
+            repairs: vec![],
+            unanswered_calls: vec![],
+            next: if format == WireFormat::Opaque {
+                pb::NextStep::Unspecified.into()
+            } else {
+                pb::NextStep::UserInput.into()
+            },
+            tokens_estimated: !matches!(format, WireFormat::OpenaiChat | WireFormat::OpenaiResponses),
+        };
+        assert_eq!(window.header, expected);
+        assert_ne!(window.header.window_id, "");
+        assert!((3..=4).contains(&window.header.stable_prefix_items), "{format:?}");
+        let items: Vec<_> = log
+            .entries
+            .iter()
+            .map(|entry| pb::WindowItem {
+                payload: entry.payload.clone(),
+                origin: pb::ItemOrigin::Log.into(),
+                seqs: vec![entry.seq],
+                tokens: entry.tokens,
+            })
+            .collect();
+        assert_eq!(window.items, items);
+        check_accepted(format, &window, false);
+    }
+}
+
+fn full(reason: FullReason) -> Option<pb::WindowChange> {
+    let full = pb::window_change::Full { reason: reason.into() };
+    Some(pb::WindowChange { change: Some(Change::Full(full)) })
+}
+
+async fn a_worker_gets_what_it_lacks_and_nothing_else(backend: Backend) {
+    let service = Service::start(&backend).await;
+    for format in ALL {
+        let name = create(&service, format).await;
+        let mut held = service.window(&name).await;
+        let mut items = held.items.clone();
+        for i in 0..3 {
+            for payload in step(format, i) {
+                service.append(&name, &[payload]).await;
+                let change = service.restore_from(&name, &held.header.window_id).await;
+                let now = service.window(&name).await;
+                assert_eq!(change.applied_to(&items), now.items);
+                assert_eq!(change.header, pb::WindowHeader { change: change.header.change, ..now.header });
+                if !items.is_empty() {
+                    let delta = pb::window_change::Delta { base_items: items.len() as u64 };
+                    assert_eq!(change.change(), Change::Delta(delta), "none of them changes");
+                }
+                let stable = usize::try_from(held.header.stable_prefix_items).unwrap();
+                assert_eq!(now.items[..stable], items[..stable]);
+                items = now.items;
+                held = service.restore_from(&name, &change.header.window_id).await;
+                assert_eq!(held.change(), Change::Unchanged(pb::window_change::Unchanged {}));
+                assert_eq!(held.items, []);
+                assert_eq!(held.header.window_id, change.header.window_id);
+            }
+        }
+        let early = service.window_at(&name, 2).await;
+        let change = service.restore_from(&name, &early.header.window_id).await;
+        assert_eq!(change.applied_to(&early.items), items, "many turns at once");
+        assert_eq!(change.full_reason(), None);
+    }
+}
+
+async fn a_persist_extends_the_window_that_it_names(backend: Backend) {
+    let service = Service::start(&backend).await;
+    for format in ALL {
+        let name = create(&service, format).await;
+        let from = |window_id: &str, payloads: &[String]| pb::PersistTranscriptRequest {
+            window_id: window_id.to_owned(),
+            ..append(&name, &fresh_id(), payloads)
+        };
+        let mut window_id = service.window(&name).await.header.window_id;
+        let mut held: Vec<String> = Vec::new();
+        for i in 0..3 {
+            let [question, call, result, answer] = step(format, i);
+            for payloads in [vec![question], vec![call, result], vec![answer]] {
+                window_id = service.persist(from(&window_id, &payloads)).await.unwrap().window_id;
+                held.extend(payloads);
+                assert_ne!(window_id, "");
+            }
+            let change = service.restore_from(&name, &window_id).await;
+            assert_eq!(change.change(), Change::Unchanged(pb::window_change::Unchanged {}), "{format:?}");
+            assert_eq!(service.window(&name).await.payloads(), held);
+        }
+        let unnamed = service.append(&name, &[user(format, "more")]).await;
+        assert_eq!(unnamed.window_id, "");
+        let outdated = service.persist(from(&window_id, &[model(format, "even more")])).await.unwrap();
+        assert_eq!(outdated.window_id, "", "it lacks the turn before");
+        let foreign = service.persist(from("x", &[user(format, "and more")])).await.unwrap();
+        assert_eq!(foreign.window_id, "");
+        let change = service.restore_from(&name, &window_id).await;
+        let delta = pb::window_change::Delta { base_items: held.len() as u64 };
+        assert_eq!(change.change(), Change::Delta(delta));
+        assert_eq!(change.items.len(), 3);
+    }
+}
+
+async fn each_reason_for_a_whole_window_is_told(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let name = create(&service, OpenaiChat).await;
+    service.create("other", of_format(OpenaiChat)).await;
+    for name in [&name, "sessions/other"] {
+        service.append(name, &step(OpenaiChat, 0)).await;
+    }
+    let reason = async |service: &Service, known: &str| {
+        let restored = service.restore_from(&name, known).await;
+        let reason = restored.full_reason();
+        if reason.is_some() {
+            assert_eq!(restored.items, service.window(&name).await.items);
+        }
+        reason
+    };
+    assert_eq!(reason(&service, "").await, Some(FullReason::NotConditional));
+    let held = service.window(&name).await.header.window_id;
+    let of_other = service.window("sessions/other").await.header.window_id;
+    assert_eq!(reason(&service, &of_other).await, Some(FullReason::UnknownWindow));
+    for (i, character) in held.char_indices() {
+        let other = if character == 'A' { "B" } else { "A" };
+        let altered = [&held[..i], other, &held[i + 1..]].concat();
+        let is_unused_bits = i + 1 == held.len();
+        if !is_unused_bits {
+            assert_eq!(reason(&service, &altered).await, Some(FullReason::UnknownWindow), "{altered}");
+        }
+    }
+    for junk in ["?", "AAAA", &held[1..], &"A".repeat(100_000)] {
+        assert_eq!(reason(&service, junk).await, Some(FullReason::UnknownWindow));
+    }
+
+    let closing = |known: &str, close_pending| pb::RestoreTranscriptRequest {
+        session: name.clone(),
+        known_window: known.to_owned(),
+        close_pending,
+        ..Default::default()
+    };
+    let closed = service.restore(closing(&held, true)).await;
+    assert_eq!(closed.full_reason(), Some(FullReason::ParametersChanged));
+    let reopened = service.restore(closing(&closed.header.window_id, false)).await;
+    assert_eq!(reopened.full_reason(), Some(FullReason::ParametersChanged));
+    assert_eq!(reopened.header.window_id, held);
+
+    service.append(&name, &step(OpenaiChat, 1)).await;
+    let rewound = service.window(&name).await.header.window_id;
+    service.rewind_to(&name, 1).await;
+    assert_eq!(reason(&service, &rewound).await, Some(FullReason::Rewound));
+    assert_eq!(reason(&service, &held).await, None, "what it holds was not rewound");
+    service.rewind_to(&name, 2).await;
+    assert_eq!(reason(&service, &rewound).await, None, "and is there again");
+
+    for mask in ["profile", "path", "preamble"] {
+        let held = service.window(&name).await.header.window_id;
+        let session = pb::Session {
+            profile: Some(pb::ModelProfile { context_window_tokens: 1_000, ..Default::default() }),
+            path: pb::CompressionPath::Batch.into(),
+            preamble: Some(pb::Preamble { payload: "{}".into(), ..Default::default() }),
+            labels: [("a".to_owned(), "b".to_owned())].into(),
+            ..service.get(&name).await
+        };
+        let session = service.update(session, &[mask]).await.unwrap();
+        assert_eq!(reason(&service, &held).await, Some(FullReason::Revised), "{mask}");
+        let held = service.window(&name).await.header.window_id;
+        service.update(session, &[mask]).await.unwrap();
+        let again = (mask == "preamble").then_some(FullReason::Revised);
+        assert_eq!(reason(&service, &held).await, again, "{mask} as it was");
+        let session = service.get(&name).await;
+        let held = service.window(&name).await.header.window_id;
+        service.update(session, &["labels", "strip_rules"]).await.unwrap();
+        assert_eq!(reason(&service, &held).await, None);
+    }
+
+    let merging = create(&service, BedrockConverse).await;
+    service.append(&merging, &[user(BedrockConverse, "one")]).await;
+    let held = service.window(&merging).await.header.window_id;
+    service.append(&merging, &[user(BedrockConverse, "two")]).await;
+    let restored = service.restore_from(&merging, &held).await;
+    assert_eq!(restored.full_reason(), Some(FullReason::NothingInCommon));
+    assert_eq!(restored.header.repairs[0].kind(), pb::RepairKind::Merged);
+    assert_eq!(restored.items[0].seqs, [1, 2]);
+    check_accepted(BedrockConverse, &restored, true);
+}
+
+async fn a_preamble_comes_with_whole_windows_and_is_that_of_the_version(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", of_format(OpenaiChat)).await;
+    let set = async |payload: &'static str| {
+        let preamble = pb::Preamble { payload: payload.into(), ..Default::default() };
+        let session = pb::Session { preamble: Some(preamble), ..service.get(SESSION).await };
+        service.update(session, &["preamble"]).await.unwrap().preamble
+    };
+    service.append(SESSION, &[user(OpenaiChat, "0")]).await;
+    let first = set("[\n1 ]").await;
+    service.append(SESSION, &[model(OpenaiChat, "1")]).await;
+    let second = set("[2]").await;
+    let third = set("[3]").await;
+    service.append(SESSION, &[user(OpenaiChat, "2")]).await;
+    assert_eq!(first.as_ref().unwrap().payload, "[\n1 ]", "as it was given, unlike entries");
+    let window = service.window(SESSION).await;
+    assert_eq!(window.header.preamble, third);
+    for (version, preamble) in [(0, &None), (1, &first), (2, &third), (3, &third)] {
+        assert_eq!(&service.window_at(SESSION, version).await.header.preamble, preamble, "{version}");
+    }
+    assert_ne!(second, third);
+    assert_eq!(service.restore_from(SESSION, &window.header.window_id).await.header.preamble, None);
+    service.append(SESSION, &[model(OpenaiChat, "3")]).await;
+    assert_eq!(service.restore_from(SESSION, &window.header.window_id).await.header.preamble, None);
+    let fork = pb::ForkSessionRequest {
+        name: SESSION.to_owned(),
+        version: Some(1),
+        session_id: "f".to_owned(),
+        request_id: fresh_id(),
+        ..Default::default()
+    };
+    assert_eq!(service.fork(fork).await.unwrap().preamble, first);
+    assert_eq!(service.window("sessions/f").await.header.preamble, first);
+}
+
+async fn a_window_is_the_same_bytes_wherever_its_log_lies(backend: Backend) {
+    let mut service = Service::start(&backend).await;
+    let mut expected = Vec::new();
+    for format in ALL {
+        let name = create(&service, format).await;
+        for i in 0..3 {
+            service.append(&name, &step(format, i)).await;
+        }
+        // An interrupted call, and one that waits.
+        service.append(&name, &[user(format, "q"), call(format, "c1", "ls"), user(format, "stop")]).await;
+        service.append(&name, &[call(format, "c2", "ls")]).await;
+        expected.push(service.window(&name).await);
+    }
+    for seal in [false, true, false] {
+        if seal {
+            assert!(service.seal().await >= ALL.len());
+        }
+        for (format, expected) in ALL.into_iter().zip(&expected) {
+            let name = name_of(format);
+            assert_eq!(service.window(&name).await, *expected, "{format:?}");
+            assert_eq!(service.window_at(&name, 5).await, *expected, "{format:?}");
+            let change = service.restore_from(&name, &expected.header.window_id).await;
+            assert_eq!(change.change(), Change::Unchanged(pb::window_change::Unchanged {}));
+        }
+        service = service.restart().await;
+    }
+}
+
+async fn calls_of_the_last_step_are_listed_or_closed(backend: Backend) {
+    let service = Service::start(&backend).await;
+    for format in STRUCTURED {
+        let name = create(&service, format).await;
+        service.append(&name, &[user(format, "q"), call(format, "c1", "ls")]).await;
+        let open = service.window(&name).await;
+        let waiting = pb::UnansweredCall { call_id: "c1".to_owned(), name: "ls".to_owned(), seq: 2 };
+        assert_eq!(open.header.unanswered_calls, [waiting]);
+        assert_eq!(open.header.next(), pb::NextStep::ToolResults);
+        assert_eq!((open.items.len(), &open.header.repairs[..]), (2, &[][..]));
+        check_accepted(format, &open, false);
+
+        let request =
+            pb::RestoreTranscriptRequest { session: name.clone(), close_pending: true, ..Default::default() };
+        let closed = service.restore(request.clone()).await;
+        assert_eq!(closed.header.unanswered_calls, []);
+        assert_eq!(closed.header.next(), pb::NextStep::Model);
+        let [repair] = &closed.header.repairs[..] else { panic!("{closed:?}") };
+        assert_eq!(
+            (repair.kind(), &repair.seqs[..], &repair.id[..]),
+            (pb::RepairKind::ResultAdded, &[2][..], "c1")
+        );
+        assert_eq!(closed.items[..2], open.items);
+        let [added] = &closed.items[2..] else { panic!("{closed:?}") };
+        assert_eq!((added.origin(), &added.seqs[..]), (pb::ItemOrigin::Repair, &[][..]));
+        assert!(added.tokens > 0);
+        check_accepted(format, &closed, true);
+        assert_eq!(service.read(&name).await.entries.len(), 2, "in the window, not in the log");
+        let known =
+            pb::RestoreTranscriptRequest { known_window: closed.header.window_id.clone(), ..request.clone() };
+        let unchanged = service.restore(known).await;
+        assert_eq!(unchanged.change(), Change::Unchanged(pb::window_change::Unchanged {}));
+
+        service.append(&name, &[result(format, "c1", "ls", "ok")]).await;
+        let answered = service.window(&name).await;
+        assert_eq!(answered.header.unanswered_calls, []);
+        assert_eq!(answered.header.next(), pb::NextStep::Model);
+        assert_eq!(answered.header.repairs, []);
+        check_accepted(format, &answered, true);
+    }
+}
+
+async fn an_interrupted_call_gets_a_result_until_its_own_comes(backend: Backend) {
+    let service = Service::start(&backend).await;
+    for format in STRUCTURED {
+        let name = create(&service, format).await;
+        service.append(&name, &[user(format, "q"), call(format, "c1", "ls")]).await;
+        let waiting = service.window(&name).await;
+        let request = pb::PersistTranscriptRequest {
+            window_id: waiting.header.window_id.clone(),
+            ..append(&name, &fresh_id(), &[user(format, "never mind"), model(format, "fine")])
+        };
+        service.persist(request).await.unwrap();
+        let interrupted = service.window(&name).await;
+        let kinds =
+            |window: &Restored| window.header.repairs.iter().map(pb::Repair::kind).collect::<Vec<_>>();
+        assert!(kinds(&interrupted).contains(&pb::RepairKind::ResultAdded), "{interrupted:?}");
+        assert_eq!(interrupted.header.unanswered_calls, []);
+        check_accepted(format, &interrupted, false);
+        let change = service.restore_from(&name, &waiting.header.window_id).await;
+        assert_eq!(change.applied_to(&waiting.items), interrupted.items);
+
+        let revision = service.get(&name).await.window_revision;
+        let answer = service.append(&name, &[result(format, "c1", "ls", "the late one")]).await;
+        assert_eq!(service.get(&name).await.window_revision, revision + 1);
+        let revised = service.restore_from(&name, &interrupted.header.window_id).await;
+        assert_eq!(revised.full_reason(), Some(FullReason::Revised));
+        assert!(!kinds(&revised).contains(&pb::RepairKind::ResultAdded), "{revised:?}");
+        let place = revised.items.iter().find(|item| text(&item.payload).contains("the late one")).unwrap();
+        assert!(place.seqs.contains(&answer.last_seq));
+        check_accepted(format, &revised, false);
+        let service_log = service.read(&name).await.payloads();
+        assert_eq!(service_log.last().unwrap(), &result(format, "c1", "ls", "the late one"));
+        let before = service.window_at(&name, 2).await;
+        assert_eq!(before.items, interrupted.items, "the version before is as it was");
+    }
+}
+
+async fn repairs_are_listed(backend: Backend) {
+    let service = Service::start(&backend).await;
+    for format in STRUCTURED {
+        let name = create(&service, format).await;
+        let [question, call, result, answer] = step(format, 0);
+        let orphan = messages::result(format, "nobody", "cat", "?");
+        let payloads = [orphan, question, call, result.clone(), result, answer];
+        service.append(&name, &payloads).await;
+        let window = service.window(&name).await;
+        let repairs: Vec<_> = window
+            .header
+            .repairs
+            .iter()
+            .map(|repair| (repair.kind(), repair.seqs.clone(), &repair.id[..]))
+            .collect();
+        let expected = [
+            (pb::RepairKind::OrphanResultOmitted, vec![1], "nobody"),
+            (pb::RepairKind::DuplicateResultOmitted, vec![5], "call_0"),
+        ];
+        assert_eq!(repairs, expected, "{format:?}");
+        assert!(window.header.repairs.iter().all(|repair| !repair.detail.is_empty()));
+        assert_eq!(window.items.iter().flat_map(|item| item.seqs.clone()).collect::<Vec<_>>(), [2, 3, 4, 6]);
+        check_accepted(format, &window, false);
+    }
+}
+
+async fn records_are_in_no_window(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", of_format(OpenaiChat)).await;
+    service.append(SESSION, &[user(OpenaiChat, "q")]).await;
+    let held = service.window(SESSION).await;
+    let record = || entry(pb::EntryKind::Meta, r#"{"role":"user","content":"not this"}"#);
+    let unknown = pb::NewEntry { kind: 1_000, ..record() };
+    let request = pb::PersistTranscriptRequest {
+        window_id: held.header.window_id.clone(),
+        ..append_entries(SESSION, &fresh_id(), vec![record(), unknown])
+    };
+    let answer = service.persist(request).await.unwrap();
+    assert_eq!(answer.turn_tokens, 0);
+    for known in [&held.header.window_id, &answer.window_id] {
+        let change = service.restore_from(SESSION, known).await;
+        assert_eq!(change.change(), Change::Unchanged(pb::window_change::Unchanged {}));
+        assert_eq!(change.header.version, 2);
+    }
+    let now = service.window(SESSION).await;
+    assert_eq!((now.items, now.header.tokens_before), (held.items, held.header.tokens_before));
+}
+
+async fn a_window_says_whether_it_fits(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let profile =
+        pb::ModelProfile { context_window_tokens: 1_000, max_output_tokens: 300, ..Default::default() };
+    let preamble = pb::Preamble { payload: r#"{"system":"Be kind."}"#.into(), ..Default::default() };
+    let with_limits =
+        pb::Session { profile: Some(profile), preamble: Some(preamble), ..of_format(OpenaiChat) };
+    let session = service.create("s", with_limits).await;
+    service.create("t", of_format(OpenaiChat)).await;
+    for name in [SESSION, "sessions/t"] {
+        service.append(name, &[user(OpenaiChat, &"word ".repeat(300))]).await;
+    }
+    let window = service.window(SESSION).await;
+    let filled = window.header.tokens_after + session.preamble.unwrap().tokens;
+    let left = 1_000 - filled;
+    // Reserve and overhead of the request; then the reserve that is used, and
+    // whether all fits.
+    let table = [
+        (None, 0, 250, Some(250 <= left)),
+        (Some(left), 0, left, Some(true)),
+        (Some(left + 1), 0, left + 1, Some(false)),
+        (Some(left - 7), 7, left - 7, Some(true)),
+        (Some(left - 7), 8, left - 7, Some(false)),
+        (Some(0), left, 0, Some(true)),
+        (Some(1 << 40), 1 << 40, 1 << 40, Some(false)),
+    ];
+    for (reserve_tokens, fixed_overhead_tokens, reserve, fits) in table {
+        let request = |name: &str| pb::RestoreTranscriptRequest {
+            session: name.to_owned(),
+            reserve_tokens,
+            fixed_overhead_tokens,
+            ..Default::default()
+        };
+        for compression in [pb::CompressionMode::Auto, pb::CompressionMode::None] {
+            let request =
+                pb::RestoreTranscriptRequest { compression: compression.into(), ..request(SESSION) };
+            let restored = service.restore(request).await;
+            assert_eq!((restored.header.reserve_tokens, restored.header.fits), (reserve, fits));
+            assert_eq!(restored.items, window.items, "it is served whole all the same");
+            assert_eq!(restored.header.window_id, window.header.window_id);
+        }
+        let without_limits = service.restore(request("sessions/t")).await.header;
+        assert_eq!(without_limits.fits, None);
+        assert_eq!(without_limits.reserve_tokens, reserve_tokens.unwrap_or(0));
+    }
+}
+
+async fn a_window_id_holds_on_every_replica(backend: Backend) {
+    let one = Service::start(&backend).await;
+    let other = Service::start(&backend).await;
+    one.create("s", of_format(OpenaiChat)).await;
+    one.append(SESSION, &step(OpenaiChat, 0)).await;
+    let mut held = one.window(SESSION).await;
+    let mut items = held.items.clone();
+    for i in 1..6 {
+        let (writer, reader) = if i % 2 == 0 { (&one, &other) } else { (&other, &one) };
+        let request = pb::PersistTranscriptRequest {
+            window_id: held.header.window_id.clone(),
+            ..append(SESSION, &fresh_id(), &step(OpenaiChat, i))
+        };
+        let extended = writer.persist(request).await.unwrap().window_id;
+        let change = reader.restore_from(SESSION, &held.header.window_id).await;
+        items = change.applied_to(&items);
+        assert_eq!(change.full_reason(), None);
+        assert_eq!(items, writer.window(SESSION).await.items);
+        held = reader.restore_from(SESSION, &extended).await;
+        assert_eq!(held.change(), Change::Unchanged(pb::window_change::Unchanged {}));
+    }
+}

@@ -1,0 +1,21 @@
+//! The contract of `MetaStore`, on both databases.
+#![cfg(test)]
+#![cfg(feature = "server")]
+
+#[path = "support/stores.rs"]
+mod stores;
+
+#[path = "store_meta/cancels.rs"]
+mod cancels;
+#[path = "store_meta/checks.rs"]
+mod checks;
+#[path = "store_meta/deletions.rs"]
+mod deletions;
+#[path = "store_meta/generations.rs"]
+mod generations;
+#[path = "store_meta/seals.rs"]
+mod seals;
+#[path = "store_meta/sessions.rs"]
+mod sessions;
+#[path = "store_meta/turns.rs"]
+mod turns;
