@@ -52,17 +52,19 @@ pub const TURN_ENTRIES_MAX: usize = 10_000;
 /// Most entries of a snapshot: ten times the longest recorded sessions.
 pub const SNAPSHOT_ENTRIES_MAX: usize = 100_000;
 
-/// Deepest nesting of the parts of a payload that the service reads. What it
-/// does not read may nest as deep as it likes.
-pub const READ_DEPTH_MAX: usize = 64;
-
-/// Largest preamble, in bytes. The largest recorded ones are near 64 KiB.
-pub const PREAMBLE_BYTES_MAX: usize = 4 * MIB;
+/// Largest preamble, in bytes: a session or a window's header holds it whole
+/// and must stay under the 4 MiB that gRPC clients accept by default. The
+/// largest recorded ones are near 64 KiB.
+pub const PREAMBLE_BYTES_MAX: usize = 2 * MIB;
 
 /// Default and largest page of a list, in rows.
 pub const PAGE_SIZE_DEFAULT: u32 = 100;
 /// Largest page of a list, in rows.
 pub const PAGE_SIZE_MAX: u32 = 1_000;
+
+/// Bytes of sessions after which a page of them ends early: well under the
+/// 4 MiB that gRPC clients accept by default.
+pub const PAGE_BYTES_MAX: usize = 2 * MIB;
 
 /// Bytes of items after which a message of a stream is sent: well under the
 /// 4 MiB that gRPC clients accept by default.

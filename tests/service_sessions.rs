@@ -33,7 +33,10 @@ on_all_backends!(
     turns_are_listed_the_newest_first_and_each_on_one_page,
     every_version_that_is_listed_can_be_read,
 );
-on_embedded_backend!(a_profile_is_taken_from_the_settings_by_its_name);
+on_embedded_backend!(
+    a_profile_is_taken_from_the_settings_by_its_name,
+    pages_stay_within_what_every_client_takes,
+);
 on_shared_backend!(a_change_holds_at_once_on_every_replica);
 
 fn labels(labels: &[(&str, &str)]) -> HashMap<String, String> {
@@ -394,6 +397,29 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
     let own = pb::ModelProfile { model: "small".to_owned(), max_output_tokens: 7, ..Default::default() };
     let session = pb::Session { profile: Some(own.clone()), ..of_format(OpenaiChat) };
     assert_eq!(service.create("u", session).await.profile, Some(own), "a name with more is a model's");
+}
+
+async fn pages_stay_within_what_every_client_takes(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let many = (0..32).map(|i| (format!("{i:063}"), "x".repeat(255))).collect();
+    let session = pb::Session { labels: many, ..of_format(OpenaiChat) };
+    let mut expected = Vec::new();
+    for i in 0..420 {
+        expected.insert(0, service.create(&format!("s{i}"), session.clone()).await.name);
+    }
+    let (mut listed, mut pages) = (Vec::new(), 0);
+    let mut request = pb::ListSessionsRequest { page_size: 1_000, ..Default::default() };
+    loop {
+        let page = service.list(request.clone()).await.unwrap();
+        listed.extend(page.sessions.into_iter().map(|session| session.name));
+        pages += 1;
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
+    assert_eq!(listed, expected);
+    assert!(pages > 1, "all of them take more than 4 MiB");
 }
 
 async fn a_change_holds_at_once_on_every_replica(backend: Backend) {

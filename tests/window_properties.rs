@@ -59,7 +59,7 @@ fn serve(assembler: &Assembler, close_pending: bool) -> Served {
     Served {
         tokens: window.tokens(),
         stable: window.stable_prefix_items(),
-        repairs: window.repairs(),
+        repairs: window.repairs(None),
         unanswered: window.unanswered(),
         next: window.next(),
         items,

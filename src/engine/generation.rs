@@ -4,12 +4,17 @@
 //! every transaction that names a blob holds that generation. So the sweep can
 //! fence a generation and then know that no transaction, past or future, will
 //! name one of its orphans; no clock is involved.
+//!
+//! The numbers are random, so that none is used again when the metadata was
+//! rebuilt or taken back to an earlier time: what the bucket has of generations
+//! that the metadata does not know may be the only copy of something.
 
 use super::{Error, Options};
 use crate::clock::Micros;
+use crate::entropy::Entropy;
 use crate::model::GenerationId;
 use crate::store::MetaStore;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The generation under which this process writes.
@@ -17,20 +22,23 @@ use std::time::Duration;
 pub(super) struct Writer {
     current: Mutex<GenerationId>,
     lease: Duration,
+    entropy: Arc<Entropy>,
 }
 
 impl Writer {
     /// Registers the first generation.
     pub(super) async fn register(
         meta: &dyn MetaStore,
+        entropy: Arc<Entropy>,
         now: Micros,
         options: &Options,
     ) -> Result<Self, Error> {
         // The lease only tells others when to try a fence; a few renewals may
         // fail before it ends.
         let lease = options.generation_rotation * 2;
-        let id = meta.register_generation(now.plus(lease)).await?;
-        Ok(Self { current: Mutex::new(id), lease })
+        let id = mint(&entropy);
+        meta.register_generation(id, now.plus(lease)).await?;
+        Ok(Self { current: Mutex::new(id), lease, entropy })
     }
 
     /// The current generation.
@@ -41,7 +49,8 @@ impl Writer {
     /// Takes a new generation and fences the old one: work that still uses it
     /// starts again.
     pub(super) async fn rotate(&self, meta: &dyn MetaStore, now: Micros) -> Result<(), Error> {
-        let new = meta.register_generation(now.plus(self.lease)).await?;
+        let new = mint(&self.entropy);
+        meta.register_generation(new, now.plus(self.lease)).await?;
         let old = std::mem::replace(&mut *self.current.lock().unwrap_or_else(PoisonError::into_inner), new);
         meta.fence_generation(old, now).await?;
         Ok(())
@@ -55,7 +64,8 @@ impl Writer {
         now: Micros,
     ) -> Result<(), Error> {
         if self.current() == fenced {
-            let new = meta.register_generation(now.plus(self.lease)).await?;
+            let new = mint(&self.entropy);
+            meta.register_generation(new, now.plus(self.lease)).await?;
             *self.current.lock().unwrap_or_else(PoisonError::into_inner) = new;
         }
         Ok(())
@@ -68,4 +78,10 @@ impl Writer {
             tracing::warn!(error = %error, "could not release the writer generation");
         }
     }
+}
+
+/// A number that was never used, and that JSON readers keep whole.
+fn mint(entropy: &Entropy) -> GenerationId {
+    const BITS: u32 = 53;
+    GenerationId((u64::from_be_bytes(entropy.bytes()) >> (u64::BITS - BITS)).cast_signed())
 }

@@ -375,21 +375,22 @@ impl Engine {
         let SessionKey { tenant, session } = &request.key;
         let window = state.assembler.window(request.close_pending);
         let held = self.inner.window_ids.decode(tenant, session, &request.known_window);
-        let change = match check_held(request, tip, at, held.as_ref()) {
-            Err(reason) => Change::Full(reason),
+        let (change, told) = match check_held(request, tip, at, held.as_ref()) {
+            Err(reason) => (Change::Full(reason), None),
             Ok(held) => {
-                let common = window.common_prefix(state.seq_of(held.served), state.seq_of(held.known));
+                let served = state.seq_of(held.served);
+                let common = window.common_prefix(served, state.seq_of(held.known));
                 match common.items {
-                    _ if common.is_unchanged => Change::Unchanged,
-                    0 => Change::Full(FullReason::NothingInCommon),
-                    base_items => Change::Delta { base_items },
+                    _ if common.is_unchanged => (Change::Unchanged, Some(served)),
+                    0 => (Change::Full(FullReason::NothingInCommon), None),
+                    base_items => (Change::Delta { base_items }, Some(served)),
                 }
             }
         };
-        let items = match change {
-            Change::Unchanged => vec![],
-            Change::Delta { base_items } => window.items_from(base_items).collect(),
-            Change::Full(_) => window.items_from(0).collect(),
+        let (items, repairs) = match change {
+            Change::Unchanged => (vec![], vec![]),
+            Change::Delta { base_items } => (window.items_from(base_items).collect(), window.repairs(told)),
+            Change::Full(_) => (window.items_from(0).collect(), window.repairs(None)),
         };
         let id = WindowId {
             branch: at.turn.branch.clone(),
@@ -420,7 +421,7 @@ impl Engine {
                 tokens_after: tokens,
                 reserve: room.map_or(request.reserve_tokens.unwrap_or(0), |room| room.reserve),
                 fits: room.map(|room| room.fits(filled)),
-                repairs: window.repairs(),
+                repairs,
                 unanswered: window.unanswered().to_vec(),
                 next: window.next(),
                 tokens_estimated: !counter.is_exact(),

@@ -3,9 +3,10 @@
 use super::observe::observe;
 use super::{convert, pages, pb};
 use crate::engine::{Engine, Error, ForkRequest, RewindRequest};
-use crate::limits::FILTER_LABELS_MAX;
+use crate::limits::{FILTER_LABELS_MAX, PAGE_BYTES_MAX};
 use crate::model::{TenantId, Version};
 use crate::store::meta::{SessionKey, SessionQuery};
+use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 /// `SessionService` over an engine.
@@ -53,12 +54,23 @@ impl Sessions {
             limit: pages::page_size(request.page_size)?,
         };
         let page = self.engine.list_sessions(&self.tenant, query).await?;
-        let next_page_token = match page.sessions.last() {
-            Some(last) if page.more => pages::session_token(last.session.created_at, &last.session.id),
-            _ => String::new(),
-        };
-        let sessions = page.sessions.into_iter().map(convert::session).collect();
-        Ok(pb::ListSessionsResponse { sessions, next_page_token })
+        let found = page.sessions.len();
+        let mut answer = pb::ListSessionsResponse::default();
+        let (mut bytes, mut last) = (0, None);
+        for view in page.sessions {
+            let place = (view.session.created_at, view.session.id.clone());
+            let session = convert::session(view);
+            bytes += session.encoded_len();
+            if bytes > PAGE_BYTES_MAX && last.is_some() {
+                break;
+            }
+            answer.sessions.push(session);
+            last = Some(place);
+        }
+        if let Some((created_at, id)) = last.filter(|_| page.more || answer.sessions.len() < found) {
+            answer.next_page_token = pages::session_token(created_at, &id);
+        }
+        Ok(answer)
     }
 
     async fn update(&self, request: pb::UpdateSessionRequest) -> Result<pb::Session, Error> {

@@ -466,8 +466,8 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
 
     // --- Sweeping ---
 
-    /// Registers a writer generation.
-    async fn register_generation(&self, lease_until: Micros) -> Result<GenerationId, StoreError>;
+    /// Registers a writer generation that nobody had before.
+    async fn register_generation(&self, id: GenerationId, lease_until: Micros) -> Result<(), StoreError>;
 
     /// Fences a generation: waits for the transactions that name its blobs and
     /// lets no further one commit.

@@ -229,8 +229,8 @@ impl MetaStore for SqlMetaStore {
         deletions::advance(self.db.as_ref(), key, now, erase_not_before).await
     }
 
-    async fn register_generation(&self, lease_until: Micros) -> Result<GenerationId, StoreError> {
-        sweeps::register_generation(self.db.as_ref(), lease_until).await
+    async fn register_generation(&self, id: GenerationId, lease_until: Micros) -> Result<(), StoreError> {
+        sweeps::register_generation(self.db.as_ref(), id, lease_until).await
     }
 
     async fn fence_generation(&self, id: GenerationId, now: Micros) -> Result<(), StoreError> {

@@ -194,18 +194,15 @@ impl Assembler {
         self.rounds.push(Round { start, first_slot: self.slots.len(), items_before });
     }
 
-    /// Renders a round before the tail again, since a late result came.
+    /// Renders a round before the tail again, since a late result came. It has
+    /// as many items as before: the result takes the place of the one that was
+    /// made up.
     fn revise(&mut self, index: usize) {
         let slots = self.slots_of(index);
         let Some((detail, old)) = self.rendered.get(&index) else { return };
         let new = self.api.render(Scene::closed(slots, detail, NEWEST));
         self.settled_tokens = self.settled_tokens.saturating_sub(old.tokens()).saturating_add(new.tokens());
-        let (before, after) = (old.items.len(), new.items.len());
-        if before != after {
-            for round in self.rounds.iter_mut().skip(index + 1) {
-                round.items_before = round.items_before - before + after;
-            }
-        }
+        debug_assert_eq!(old.items.len(), new.items.len(), "round {index}");
         if let Some((_, rendered)) = self.rendered.get_mut(&index) {
             *rendered = new;
         }

@@ -82,13 +82,19 @@ impl<'a> Window<'a> {
     }
 
     /// What was changed so that the API accepts the window, in the order of the
-    /// log.
-    pub fn repairs(&self) -> Vec<Repair> {
+    /// log: all of it, or what concerns the round of entry `since` and those
+    /// after it.
+    ///
+    /// Costs what it returns.
+    pub fn repairs(&self, since: Option<Seq>) -> Vec<Repair> {
+        let first = since.map_or(0, |since| self.log.round_at(since));
+        let start = self.log.rounds.get(first).map_or(Seq(0), |round| round.start);
         let omitted =
             |slot: &Slot| repair(RepairKind::ReasoningOmitted, vec![slot.seq], "", REASONING_OMITTED);
-        let rendered = self.log.rendered.values().map(|(_, rendered)| rendered).chain(&self.tail);
-        let mut repairs: Vec<_> =
-            rendered.flat_map(|rendered| &rendered.repairs).chain(&self.log.repairs).cloned().collect();
+        let rendered = self.log.rendered.range(first..).map(|(_, (_, rendered))| rendered).chain(&self.tail);
+        let of_rounds = rendered.flat_map(|rendered| &rendered.repairs);
+        let of_entries = self.log.repairs.iter().rev().take_while(|repair| repair.seqs.last() >= Some(&start));
+        let mut repairs: Vec<_> = of_rounds.chain(of_entries).cloned().collect();
         repairs.extend(self.log.waiting.iter().map(omitted));
         repairs.sort_by(|a, b| (&a.seqs, a.kind, &a.id).cmp(&(&b.seqs, b.kind, &b.id)));
         repairs
@@ -128,16 +134,15 @@ impl<'a> Window<'a> {
         let first = revised.min().map_or(last, |revised| revised.min(last));
         let mut items = self.items_before(first);
         for round in first..=last {
-            let Some(now) = self.rendered(round) else {
+            if self.rendered(round).is_none() {
                 items += slots_until(self.log.slots_of(round), served).len();
                 continue;
-            };
+            }
             let held = self.log.api.render(self.scene(round, served, round == last)).items;
             let shown = held.iter().zip(self.shown_from(items));
             let same = shown.take_while(|(held, now)| held.item.payload == now.payload()).count();
             items += same;
-            let is_as_long = round == last || held.len() == now.items.len();
-            if same < held.len() || !is_as_long {
+            if same < held.len() {
                 return CommonPrefix { items, is_unchanged: false };
             }
         }

@@ -4,7 +4,7 @@
 //! sqlx 0.9.0 gives a connection whose `BEGIN` was cancelled back to its pool
 //! inside a transaction, which then swallows the writes that follow.
 
-use crate::stores::{Database, Line, generation, on_both_databases, polled, soon};
+use crate::stores::{Database, Line, generation, leased, on_both_databases, polled, soon};
 use turnkeep::clock::Micros;
 use turnkeep::model::Version;
 use turnkeep::store::MetaStore;
@@ -116,7 +116,7 @@ async fn a_seal_that_is_cancelled_anywhere_is_whole_or_absent(database: Database
         assert_eq!((&tip.branch, &tip.journal), (&expected.branch, &expected.journal));
         assert_eq!(tip.head.journal_bytes, expected.journal_bytes());
         // The pool of the background still works.
-        soon("a write after a cancelled one", pool.register_generation(Micros(1))).await.unwrap();
+        soon("a write after a cancelled one", leased(&pool, Micros(1))).await;
         if done.is_some() {
             assert_eq!(tip.branch, line.branch);
             return;

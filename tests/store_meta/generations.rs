@@ -1,6 +1,6 @@
 //! Writer generations and what the sweep asks.
 
-use crate::stores::{Database, Line, generation, on_both_databases, polled, soon};
+use crate::stores::{Database, Line, generation, leased, on_both_databases, polled, soon};
 use std::sync::Arc;
 use std::time::Duration;
 use turnkeep::clock::Micros;
@@ -23,10 +23,11 @@ on_both_databases![
 async fn generations_are_told_apart_and_expire_by_their_lease(database: Database) {
     let meta = &database.meta;
     let other = database.another().await;
-    let a = meta.register_generation(Micros(100)).await.unwrap();
-    let b = other.register_generation(Micros(200)).await.unwrap();
-    let c = meta.register_generation(Micros(300)).await.unwrap();
-    assert!(a != b && b != c && a != c);
+    let a = leased(meta.as_ref(), Micros(100)).await;
+    let b = leased(&other, Micros(200)).await;
+    let c = leased(meta.as_ref(), Micros(300)).await;
+    let again = other.register_generation(a, Micros(400)).await.unwrap_err();
+    assert_eq!(again.kind, ErrorKind::Duplicate);
     let mut rows = [a, b, c].map(|id| GenerationRow { id, fenced: false });
     rows.sort_by_key(|row| row.id);
     assert_eq!(meta.generations().await.unwrap(), rows);

@@ -7,12 +7,18 @@
 mod gate;
 #[path = "stores/node.rs"]
 mod node;
+#[path = "stores/proxy.rs"]
+mod proxy;
 #[path = "stores/rows.rs"]
 mod rows;
+#[path = "stores/server.rs"]
+mod server;
 
 pub(crate) use gate::{Gate, GatedBlobs, GatedMeta};
 pub(crate) use node::{Node, Told, blob_keys, config, id_of, payload, read_all, request};
-pub(crate) use rows::{Line, branch_id, generation, key, tenant, turn_of};
+pub(crate) use proxy::{Harm, Proxy, error_response};
+pub(crate) use server::PostgresServer;
+pub(crate) use rows::{Line, branch_id, generation, key, leased, tenant, turn_of};
 
 use secrecy::SecretString;
 use sqlx::{Column as _, Row as _, TypeInfo as _, ValueRef as _};
@@ -28,7 +34,7 @@ use turnkeep::store::local::LocalBlobs;
 use turnkeep::store::sql::{PoolSizes, PostgresOptions, SqlMetaStore};
 
 /// Longest that anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Asks again and again until there is an answer.
 pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
@@ -335,7 +341,7 @@ impl OpenTransaction {
     }
 }
 
-fn postgres_at(url: &str, connections: u32) -> SqlMetaStore {
+pub(crate) fn postgres_at(url: &str, connections: u32) -> SqlMetaStore {
     let options = PostgresOptions {
         url: SecretString::from(url),
         pools: PoolSizes { write: connections, read: connections, background: connections },

@@ -137,6 +137,21 @@ fn responses_items_and_calls_have_ids_of_their_own() {
 }
 
 #[test]
+fn a_responses_turn_that_was_persisted_twice_is_shown_twice_but_for_its_words() {
+    let call = r#"{"type":"function_call","id":"fc_1","call_id":"a","name":"f","arguments":"1"}"#;
+    let output = r#"{"type":"function_call_output","call_id":"a","output":"A"}"#;
+    let answer = r#"{"type":"message","role":"assistant","id":"msg_1","content":[{"type":"output_text","text":"so"}]}"#;
+    let twice = log(RESPONSES, &[ASK, call, output, answer, call, output, answer]);
+    // Which calls wait must not depend on how far back one looks.
+    assert_eq!(repairs(&twice), ["IdRenamed 5 a", "IdRenamed 5 fc_1", "DuplicateItemOmitted 7 msg_1"]);
+    let items = items(&twice, false);
+    assert_eq!(items[..4], [ASK, call, output, answer]);
+    assert!(items[4].starts_with(r#"{"type":"function_call","id":"fc_"#) && items[4] != call);
+    assert!(items[5].starts_with(r#"{"type":"function_call_output","call_id":""#) && items[5] != output);
+    assert_eq!(items.len(), 6);
+}
+
+#[test]
 fn responses_items_of_unknown_types_stand_where_they_stood() {
     let call = r#"{"type":"function_call","call_id":"a","name":"f","arguments":"{}"}"#;
     let log = [
@@ -191,6 +206,14 @@ fn anthropic_messages_of_one_step_are_merged_only_where_results_demand_it() {
     ];
     let expected = [ASK, parts[1], &anthropic(model, &[USE_A, USE_B]), &results];
     assert_eq!(items(&log(ANTHROPIC, &parts), false), expected);
+    // Reasoning alone waits for what it leads to, and results are not that.
+    let lone = anthropic(model, &[THINKING]);
+    let text = anthropic(model, &[TEXT]);
+    let result = anthropic(user, &[RESULT_A]);
+    let lost = [ASK, &anthropic(model, &[USE_A]), &lone, &result, &text];
+    assert_shows(ANTHROPIC, &lost, &[1, 2, 4, 5], &["ReasoningOmitted 3"]);
+    let led = log(ANTHROPIC, &[ASK, &lone, &text]);
+    assert_eq!(items(&led, false), [ASK, &anthropic(model, &[THINKING, TEXT])]);
     // Reasoning cannot stand behind a call, so the second message is a step.
     let steps = [ASK, &anthropic(model, &[THINKING, USE_A]), &anthropic(model, &[THINKING, USE_B]), &results];
     let expected = [ASK, steps[1], &anthropic(user, &[RESULT_A]), steps[2], &anthropic(user, &[RESULT_B])];
@@ -246,6 +269,9 @@ fn an_anthropic_message_that_is_paused_is_resumed_or_freed_of_its_open_call() {
     assert_eq!(next(&log(ANTHROPIC, &[ASK, &paused])), (NextStep::Model, vec![]));
     let resumed = log(ANTHROPIC, &[ASK, &paused, &anthropic(model, &[found, TEXT])]);
     assert_eq!(items(&resumed, false), [ASK, &anthropic(model, &[TEXT, search, found, TEXT])]);
+    let twice = log(ANTHROPIC, &[ASK, &paused, &paused]);
+    assert_eq!(items(&twice, false), [ASK, &anthropic(model, &[TEXT, TEXT, search])]);
+    assert_eq!(next(&twice), (NextStep::Model, vec![]));
     let abandoned = log(ANTHROPIC, &[ASK, &paused, STEER]);
     assert_eq!(items(&abandoned, false), [ASK, &anthropic(model, &[TEXT]), STEER]);
     assert_eq!(repairs(&abandoned), ["EntryOmitted 2 srvtoolu_1"]);

@@ -53,11 +53,12 @@ impl<C> Pool<C> {
         let connect = async {
             let permit = inner.permits.clone().acquire_owned().await.map_err(|_| sqlx::Error::PoolClosed)?;
             let idle = inner.idle().pop();
+            let was_idle = idle.is_some();
             let connection = match idle {
                 Some(connection) => connection,
                 None => (inner.open)().await?,
             };
-            Ok(Lease { connection, pool: inner.clone(), _permit: permit })
+            Ok(Lease { connection, was_idle, pool: inner.clone(), _permit: permit })
         };
         crate::clock::deadline(inner.timeout, connect).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
@@ -72,6 +73,7 @@ impl<C> Inner<C> {
 /// A connection in use. Dropped, it is closed.
 pub(super) struct Lease<C> {
     connection: C,
+    was_idle: bool,
     pool: Arc<Inner<C>>,
     _permit: OwnedSemaphorePermit,
 }
@@ -80,8 +82,13 @@ impl<C> Lease<C> {
     /// Gives the connection back. It must be in order: nothing under way, no
     /// transaction open.
     pub(super) fn give_back(self) {
-        let Self { connection, pool, _permit } = self;
+        let Self { connection, was_idle: _, pool, _permit } = self;
         pool.idle().push(connection);
+    }
+
+    /// Whether it was used before. The other end may have closed it since.
+    pub(super) fn was_idle(&self) -> bool {
+        self.was_idle
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::connection::{Arg, Database, Lane, PoolSizes, Row, Sql, Transaction, Value};
 use super::pool::{Lease, Pool};
+use crate::clock;
 use crate::model::GenerationId;
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
 use secrecy::{ExposeSecret as _, SecretString};
-use sqlx::postgres::{PgConnectOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgRow, PgSeverity};
 use sqlx::{Column as _, Connection as _, Executor as _, PgConnection, Row as _, TypeInfo as _};
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -64,21 +65,31 @@ impl Postgres {
 #[async_trait]
 impl Database for Postgres {
     async fn query(&self, lane: Lane, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
-        let mut connection = self.pool(lane).acquire().await.map_err(|error| classify("connect", error))?;
-        let result = bind(sql, args).fetch_all(&mut *connection).await;
-        // After an answer, were it a refusal, the connection is in order.
-        if matches!(result, Ok(_) | Err(sqlx::Error::Database(_))) {
-            connection.give_back();
+        loop {
+            let mut connection = self.pool(lane).acquire().await.map_err(|error| classify("connect", error))?;
+            let result = in_time(lane, bind(sql, args.clone()).fetch_all(&mut *connection)).await;
+            match &result {
+                Err(error) if connection.was_idle() && is_disconnect(error) => continue,
+                Err(error) if !matches!(error, sqlx::Error::Database(_)) || is_disconnect(error) => {}
+                // After an answer, were it a refusal, the connection is in order.
+                _ => connection.give_back(),
+            }
+            let rows = result.map_err(|error| statement_error(sql, error))?;
+            return rows.iter().map(read_row).collect();
         }
-        let rows = result.map_err(|error| statement_error(sql, error))?;
-        rows.iter().map(read_row).collect()
     }
 
     async fn begin(&self, lane: Lane) -> Result<Box<dyn Transaction>, StoreError> {
-        let connection = self.pool(lane).acquire().await.map_err(|error| classify("begin", error))?;
-        let mut transaction = PostgresTransaction { connection };
-        transaction.connection.execute("BEGIN").await.map_err(|error| classify("begin", error))?;
-        Ok(Box::new(transaction))
+        loop {
+            let connection = self.pool(lane).acquire().await.map_err(|error| classify("begin", error))?;
+            let mut transaction = PostgresTransaction { connection, lane };
+            match in_time(lane, transaction.connection.execute("BEGIN")).await {
+                Ok(_) => return Ok(Box::new(transaction)),
+                // Closed while it lay idle, as by a server that was restarted.
+                Err(error) if transaction.connection.was_idle() && is_disconnect(&error) => {}
+                Err(error) => return Err(classify("begin", error)),
+            }
+        }
     }
 
     fn fuses_writes(&self) -> bool {
@@ -102,18 +113,19 @@ impl Database for Postgres {
 /// transaction, which would swallow the next writes (sqlx issue 4385).
 struct PostgresTransaction {
     connection: Lease<PgConnection>,
+    lane: Lane,
 }
 
 #[async_trait]
 impl Transaction for PostgresTransaction {
     async fn query(&mut self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
-        let rows = bind(sql, args).fetch_all(&mut *self.connection).await;
+        let rows = in_time(self.lane, bind(sql, args).fetch_all(&mut *self.connection)).await;
         let rows = rows.map_err(|error| statement_error(sql, error))?;
         rows.iter().map(read_row).collect()
     }
 
     async fn execute(&mut self, sql: Sql, args: Vec<Arg<'_>>) -> Result<u64, StoreError> {
-        let done = bind(sql, args).execute(&mut *self.connection).await;
+        let done = in_time(self.lane, bind(sql, args).execute(&mut *self.connection)).await;
         Ok(done.map_err(|error| statement_error(sql, error))?.rows_affected())
     }
 
@@ -134,13 +146,14 @@ impl Transaction for PostgresTransaction {
     }
 
     async fn commit(mut self: Box<Self>) -> Result<(), StoreError> {
-        self.connection.execute("COMMIT").await.map_err(commit_error)?;
+        in_time(self.lane, self.connection.execute("COMMIT")).await.map_err(commit_error)?;
         self.connection.give_back();
         Ok(())
     }
 
     async fn rollback(mut self: Box<Self>) -> Result<(), StoreError> {
-        self.connection.execute("ROLLBACK").await.map_err(|error| classify("rollback", error))?;
+        let rolled_back = in_time(self.lane, self.connection.execute("ROLLBACK")).await;
+        rolled_back.map_err(|error| classify("rollback", error))?;
         self.connection.give_back();
         Ok(())
     }
@@ -148,15 +161,12 @@ impl Transaction for PostgresTransaction {
 
 impl PostgresTransaction {
     async fn lock_generation(&mut self, lock: Sql, id: GenerationId) -> Result<(), StoreError> {
-        // Generations count processes, so the low bits tell them apart.
+        // Generations are random, so the low bits tell them apart.
         #[expect(clippy::cast_possible_truncation, reason = "two that share a lock only wait for each other")]
         let id = id.0 as i32;
-        sqlx::query(lock.postgres)
-            .bind(GENERATION_LOCKS)
-            .bind(id)
-            .execute(&mut *self.connection)
-            .await
-            .map_err(|error| statement_error(lock, error))?;
+        let query = sqlx::query(lock.postgres).bind(GENERATION_LOCKS).bind(id);
+        let locked = in_time(self.lane, query.execute(&mut *self.connection)).await;
+        locked.map_err(|error| statement_error(lock, error))?;
         Ok(())
     }
 }
@@ -187,6 +197,30 @@ fn read_row(row: &PgRow) -> Result<Row, StoreError> {
     values.map(Row::new).map_err(|error| StoreError::caused(ErrorKind::Internal, "read a row", error))
 }
 
+/// Gives a statement the time that one may take: a network that drops everything
+/// tells nobody, and the connections would be waited for until the pools are
+/// empty.
+async fn in_time<T>(lane: Lane, statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    let limit = match lane {
+        Lane::Write | Lane::Read => Duration::from_secs(15),
+        Lane::Background => Duration::from_mins(1),
+    };
+    let timed_out = || Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
+    clock::deadline(limit, statement).await.unwrap_or_else(timed_out)
+}
+
+/// Whether the connection was at an end when the statement was sent, or came to
+/// it with the answer.
+fn is_disconnect(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => error.kind() != std::io::ErrorKind::TimedOut,
+        sqlx::Error::Database(error) => error
+            .try_downcast_ref::<PgDatabaseError>()
+            .is_some_and(|error| matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic)),
+        _ => false,
+    }
+}
+
 fn statement_error(sql: Sql, error: sqlx::Error) -> StoreError {
     classify(sql.postgres.split_whitespace().take(4).collect::<Vec<_>>().join(" "), error)
 }
@@ -208,10 +242,11 @@ fn classify(context: impl Into<String>, error: sqlx::Error) -> StoreError {
 
 /// The kind of a failure of `COMMIT` itself.
 fn commit_error(error: sqlx::Error) -> StoreError {
+    let is_disconnect = is_disconnect(&error);
     let mut failed = classify("commit", error);
     // A definite refusal by the server is one; anything else, a server that
-    // shuts down included, leaves the outcome open.
-    if failed.kind == ErrorKind::Unavailable {
+    // shuts down or goes down included, leaves the outcome open.
+    if failed.kind == ErrorKind::Unavailable || is_disconnect {
         failed.kind = ErrorKind::Unknown;
     }
     failed

@@ -32,15 +32,13 @@ pub(super) async fn service_secret(
 /// Registers a writer generation.
 pub(super) async fn register_generation(
     db: &dyn Database,
+    id: GenerationId,
     lease_until: Micros,
-) -> Result<GenerationId, StoreError> {
+) -> Result<(), StoreError> {
     let mut tx = db.begin(Lane::Background).await?;
-    let sql =
-        Sql::both("INSERT INTO writer_generation (fenced, lease_until) VALUES (0, $1) RETURNING generation");
-    let row = tx.query(sql, args![lease_until]).await?.pop();
-    let id = row.map(|mut row| row.next()).transpose()?;
-    tx.commit().await?;
-    id.map(GenerationId).ok_or_else(|| StoreError::new(ErrorKind::Internal, "no generation was registered"))
+    let sql = Sql::both("INSERT INTO writer_generation (generation, fenced, lease_until) VALUES ($1, 0, $2)");
+    tx.execute(sql, args![id, lease_until]).await?;
+    tx.commit().await
 }
 
 /// Fences a generation.

@@ -206,7 +206,7 @@ gated! {
     open_deletions(after: Micros, limit: u32) -> Vec<OpenDeletion>;
     deletion_in_ledger(key: &SessionKey) -> ();
     advance_deletion(key: &SessionKey, now: Micros, erase_not_before: Micros) -> bool;
-    register_generation(lease_until: Micros) -> GenerationId;
+    register_generation(id: GenerationId, lease_until: Micros) -> ();
     fence_generation(id: GenerationId, now: Micros) -> ();
     expired_generations(now: Micros) -> Vec<GenerationId>;
     generations() -> Vec<GenerationRow>;

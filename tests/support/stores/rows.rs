@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use turnkeep::clock::Micros;
 use turnkeep::codec::{digest, frame, line};
+use turnkeep::entropy::Entropy;
 use turnkeep::model::{
     Branch, BranchId, CallState, CompressionPath, Digest, Entry, EntryKind, GenerationId, Labels,
     ModelProfile, Preamble, RequestId, Segment, Seq, Session, SessionId, TenantId, Turn, TurnKind,
@@ -32,7 +33,14 @@ pub(crate) fn branch_id(id: &str) -> BranchId {
 }
 
 pub(crate) async fn generation(meta: &dyn MetaStore) -> GenerationId {
-    meta.register_generation(Micros(i64::MAX)).await.unwrap()
+    leased(meta, Micros(i64::MAX)).await
+}
+
+/// A new generation with a lease.
+pub(crate) async fn leased(meta: &dyn MetaStore, until: Micros) -> GenerationId {
+    let id = GenerationId(i64::from(u32::from_be_bytes(Entropy::from_os().bytes())));
+    meta.register_generation(id, until).await.unwrap();
+    id
 }
 
 /// A branch of a session, with what a writer to it would know.

@@ -1,0 +1,200 @@
+//! The server around the services: health, reflection, probes, and how it
+//! stops.
+#![cfg(test)]
+#![cfg(feature = "server")]
+
+#[path = "support/backends.rs"]
+mod backends;
+#[path = "support/service.rs"]
+mod service;
+
+use backends::{Backend, on_all_backends, on_embedded_backend};
+use pb::WireFormat::OpenaiChat;
+use service::{SESSION, Service, append, eventually, of_format};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::Code;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
+use turnkeep::rpc::pb;
+use turnkeep::settings::SealWhen;
+use turnkeep::store::faulty::Fault;
+
+on_all_backends!(a_stop_lets_calls_in_progress_finish);
+on_embedded_backend!(
+    a_stop_that_cuts_a_call_off_still_finishes_its_commit,
+    health_tells_whether_it_serves,
+    reflection_describes_both_services_in_both_versions,
+    reflection_can_be_turned_off,
+    probes_answer_over_http,
+    a_service_that_drains_takes_no_turns,
+    a_data_directory_has_one_service,
+);
+
+/// Persists a turn that takes a while, and stops the service while it is under
+/// way. Returns what came of it.
+async fn stopped_while_persisting(
+    backend: &Backend,
+    drain_grace_seconds: u64,
+) -> Result<pb::PersistTranscriptResponse, service::Refusal> {
+    let (service, faulty) = Service::start_faulty(backend, |settings| {
+        settings.seal.when = SealWhen::EveryTurn;
+        settings.server.drain_grace_seconds = drain_grace_seconds;
+    })
+    .await;
+    service.create("s", of_format(OpenaiChat)).await;
+    faulty.set(Fault::Slow(Duration::from_millis(300)));
+    let puts = faulty.puts();
+    let mut client = service.client.transcripts.clone();
+    let call = tokio::spawn(async move { client.persist_transcript(append(SESSION, "r", &["{}"])).await });
+    eventually("the turn is on its way", async || faulty.puts() > puts).await;
+    service.stop().await;
+    Ok(call.await.unwrap()?.into_inner())
+}
+
+async fn a_stop_lets_calls_in_progress_finish(backend: Backend) {
+    let answer = stopped_while_persisting(&backend, 25).await.unwrap();
+    assert_eq!(answer.version, 1);
+    let service = Service::start(&backend).await;
+    assert_eq!(service.turns(SESSION).await[0].receipt, answer.receipt);
+}
+
+async fn a_stop_that_cuts_a_call_off_still_finishes_its_commit(backend: Backend) {
+    // Whether the answer still goes out is the connection's affair.
+    drop(stopped_while_persisting(&backend, 0).await);
+    let service = Service::start(&backend).await;
+    assert_eq!(service.read(SESSION).await.payloads(), ["{}"]);
+    assert_eq!(service.persist(append(SESSION, "r", &["{}"])).await.unwrap().version, 1);
+}
+
+async fn health_tells_whether_it_serves(backend: Backend) {
+    let service = Service::start_with(&backend, |settings| settings.server.drain_grace_seconds = 1).await;
+    let mut client = HealthClient::connect(service.grpc_url()).await.unwrap();
+    let of = |service: &str| HealthCheckRequest { service: service.to_owned() };
+    for name in ["", "turnkeep.v1.SessionService", "turnkeep.v1.TranscriptService"] {
+        eventually("it serves", async || {
+            let answer = client.clone().check(of(name)).await;
+            answer.is_ok_and(|answer| answer.into_inner().status() == ServingStatus::Serving)
+        })
+        .await;
+    }
+    assert_eq!(client.check(of("turnkeep.v1.Nothing")).await.unwrap_err().code(), Code::NotFound);
+    let mut changes = client.watch(of("turnkeep.v1.SessionService")).await.unwrap().into_inner();
+    assert_eq!(changes.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
+    let (_, change) = futures::join!(service.stop(), changes.message());
+    assert_eq!(change.unwrap().unwrap().status(), ServingStatus::NotServing);
+}
+
+async fn reflection_describes_both_services_in_both_versions(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let expected = [
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection",
+        "turnkeep.v1.SessionService",
+        "turnkeep.v1.TranscriptService",
+    ];
+    macro_rules! check {
+        ($version:ident) => {
+            use tonic_reflection::pb::$version::server_reflection_client::ServerReflectionClient;
+            use tonic_reflection::pb::$version::server_reflection_request::MessageRequest;
+            use tonic_reflection::pb::$version::server_reflection_response::MessageResponse;
+            let mut client = ServerReflectionClient::connect(service.grpc_url()).await.unwrap();
+            let mut ask = async |question| {
+                let request = tonic_reflection::pb::$version::ServerReflectionRequest {
+                    host: String::new(),
+                    message_request: Some(question),
+                };
+                let answers = client.server_reflection_info(futures::stream::iter([request])).await.unwrap();
+                answers.into_inner().message().await.unwrap().unwrap().message_response.unwrap()
+            };
+            let MessageResponse::ListServicesResponse(list) =
+                ask(MessageRequest::ListServices(String::new())).await
+            else {
+                panic!("no list of services")
+            };
+            let mut names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+            names.sort();
+            names.retain(|name| {
+                name != "grpc.reflection.v1.ServerReflection"
+                    && name != "grpc.reflection.v1alpha.ServerReflection"
+            });
+            assert_eq!(names, [expected[0], expected[3], expected[4]]);
+            let symbol = MessageRequest::FileContainingSymbol("turnkeep.v1.TranscriptService".to_owned());
+            let MessageResponse::FileDescriptorResponse(files) = ask(symbol).await else {
+                panic!("no description of the service")
+            };
+            let file = &files.file_descriptor_proto[0];
+            let holds = |text: &[u8]| file.windows(text.len()).any(|window| window == text);
+            assert!(holds(b"PersistTranscript") && holds(b"RestoreTranscript"));
+        };
+    }
+    {
+        check!(v1);
+    }
+    {
+        check!(v1alpha);
+    }
+}
+
+async fn reflection_can_be_turned_off(backend: Backend) {
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    let service = Service::start_with(&backend, |settings| settings.server.reflection = false).await;
+    let mut client = ServerReflectionClient::connect(service.grpc_url()).await.unwrap();
+    let status = client.server_reflection_info(futures::stream::iter([])).await.unwrap_err();
+    assert_eq!(service::Refusal::from(status).kind(), (Code::Unimplemented, "UNKNOWN_METHOD"));
+}
+
+/// The status line and the body of an answer over HTTP.
+async fn http_get(address: SocketAddr, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: turnkeep\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+async fn probes_answer_over_http(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let ok = || ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned());
+    assert_eq!(http_get(service.http(), "/livez").await, ok());
+    assert_eq!(http_get(service.http(), "/readyz").await, ok());
+    assert_eq!(http_get(service.http(), "/nothing").await.0, "HTTP/1.1 404 Not Found");
+    service.engine().drain().await;
+    assert_eq!(http_get(service.http(), "/livez").await, ok());
+    let (status, body) = http_get(service.http(), "/readyz").await;
+    assert_eq!((&status[..], &body[..]), ("HTTP/1.1 503 Service Unavailable", "DRAINING\n"));
+}
+
+async fn a_service_that_drains_takes_no_turns(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", of_format(OpenaiChat)).await;
+    service.append(SESSION, &["{}"]).await;
+    service.engine().drain().await;
+    let refusals = [
+        service.persist(append(SESSION, "r", &["{}"])).await.unwrap_err(),
+        service.try_create("t", of_format(OpenaiChat)).await.unwrap_err(),
+        service.delete(SESSION, false).await.unwrap_err(),
+    ];
+    for refusal in refusals {
+        assert_eq!(refusal.kind(), (Code::Unavailable, "DRAINING"));
+        assert_eq!(refusal.retry_after, Some(Duration::from_secs(1)));
+    }
+    assert_eq!(service.read(SESSION).await.payloads(), ["{}"], "reads go on");
+}
+
+async fn a_data_directory_has_one_service(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let second = turnkeep::server::start(&backend.settings(), None).await;
+    let error = format!("{:#}", second.unwrap_err());
+    assert!(
+        error.contains("another process uses") && error.contains(backend.data_dir().to_str().unwrap()),
+        "{error}"
+    );
+    service.stop().await;
+    turnkeep::server::start(&backend.settings(), None).await.unwrap().stop().await;
+}
