@@ -521,8 +521,7 @@ async fn a_request_that_is_too_large_or_not_known_has_a_reason(backend: Backend)
     assert!(refusal.message.contains("larger than 32 MiB: split the turn"), "{refusal:?}");
     assert_eq!(service.turns(SESSION).await, []);
 
-    let channel =
-        tonic::transport::Endpoint::from_shared(service.grpc_url()).unwrap().connect().await.unwrap();
+    let channel = service.channel().await;
     for method in ["/turnkeep.v1.SessionService/Nothing", "/turnkeep.v2.SessionService/GetSession"] {
         let mut client = tonic::client::Grpc::new(channel.clone());
         client.ready().await.unwrap();

@@ -71,7 +71,7 @@ async fn a_stop_that_cuts_a_call_off_still_finishes_its_commit(backend: Backend)
 
 async fn health_tells_whether_it_serves(backend: Backend) {
     let service = Service::start_with(&backend, |settings| settings.server.drain_grace_seconds = 1).await;
-    let mut client = HealthClient::connect(service.grpc_url()).await.unwrap();
+    let mut client = HealthClient::new(service.channel().await);
     let of = |service: &str| HealthCheckRequest { service: service.to_owned() };
     for name in ["", "turnkeep.v1.SessionService", "turnkeep.v1.TranscriptService"] {
         eventually("it serves", async || {
@@ -89,19 +89,13 @@ async fn health_tells_whether_it_serves(backend: Backend) {
 
 async fn reflection_describes_both_services_in_both_versions(backend: Backend) {
     let service = Service::start(&backend).await;
-    let expected = [
-        "grpc.health.v1.Health",
-        "grpc.reflection.v1.ServerReflection",
-        "grpc.reflection.v1alpha.ServerReflection",
-        "turnkeep.v1.SessionService",
-        "turnkeep.v1.TranscriptService",
-    ];
+    let expected = ["grpc.health.v1.Health", "turnkeep.v1.SessionService", "turnkeep.v1.TranscriptService"];
     macro_rules! check {
         ($version:ident) => {
             use tonic_reflection::pb::$version::server_reflection_client::ServerReflectionClient;
             use tonic_reflection::pb::$version::server_reflection_request::MessageRequest;
             use tonic_reflection::pb::$version::server_reflection_response::MessageResponse;
-            let mut client = ServerReflectionClient::connect(service.grpc_url()).await.unwrap();
+            let mut client = ServerReflectionClient::new(service.channel().await);
             let mut ask = async |question| {
                 let request = tonic_reflection::pb::$version::ServerReflectionRequest {
                     host: String::new(),
@@ -115,13 +109,8 @@ async fn reflection_describes_both_services_in_both_versions(backend: Backend) {
             else {
                 panic!("no list of services")
             };
-            let mut names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
-            names.sort();
-            names.retain(|name| {
-                name != "grpc.reflection.v1.ServerReflection"
-                    && name != "grpc.reflection.v1alpha.ServerReflection"
-            });
-            assert_eq!(names, [expected[0], expected[3], expected[4]]);
+            let names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+            assert!(expected.iter().all(|name| names.iter().any(|listed| listed == name)), "{names:?}");
             let symbol = MessageRequest::FileContainingSymbol("turnkeep.v1.TranscriptService".to_owned());
             let MessageResponse::FileDescriptorResponse(files) = ask(symbol).await else {
                 panic!("no description of the service")
@@ -142,7 +131,7 @@ async fn reflection_describes_both_services_in_both_versions(backend: Backend) {
 async fn reflection_can_be_turned_off(backend: Backend) {
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
     let service = Service::start_with(&backend, |settings| settings.server.reflection = false).await;
-    let mut client = ServerReflectionClient::connect(service.grpc_url()).await.unwrap();
+    let mut client = ServerReflectionClient::new(service.channel().await);
     let status = client.server_reflection_info(futures::stream::iter([])).await.unwrap_err();
     assert_eq!(service::Refusal::from(status).kind(), (Code::Unimplemented, "UNKNOWN_METHOD"));
 }

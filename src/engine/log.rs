@@ -277,6 +277,20 @@ impl Engine {
         }
     }
 
+    /// A segment as it is stored, whatever is in memory; nothing if its blob is
+    /// not there.
+    pub(super) async fn stored_segment(
+        &self,
+        key: &SessionKey,
+        row: &Segment,
+    ) -> Result<Option<Arc<Decoded>>, Error> {
+        match self.fetch_segment(key, row).await {
+            Ok(decoded) => Ok(Some(decoded)),
+            Err(PieceError::Gone(..)) => Ok(None),
+            Err(PieceError::Failed(error)) => Err(error),
+        }
+    }
+
     async fn segment(&self, key: &SessionKey, row: &Segment) -> Result<Arc<Decoded>, PieceError> {
         let fetched = self.inner.caches.segments.entry_by_ref(&row.key);
         let entry = fetched.or_try_insert_with(self.fetch_segment(key, row)).await;

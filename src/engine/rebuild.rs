@@ -1,8 +1,10 @@
 //! Making a candidate of the metadata from the blobs alone.
 //!
 //! What is sealed comes back; what was only in the journal does not. Where blobs
-//! contradict each other nothing is chosen: the branch ends before the
-//! contradiction, and the report says so.
+//! contradict each other on a turn, the one that a later turn follows was
+//! committed: a turn is made on a committed one alone. Where none or several are
+//! followed nothing is chosen: the branch ends before the contradiction. The
+//! report tells of both.
 
 use super::fsck::{Finding, check_receipt};
 use super::keys::{self, Kind, LedgerEntry};
@@ -16,7 +18,7 @@ use crate::model::{
     Branch, BranchId, CompressionPath, Digest, Head, Labels, ModelProfile, Segment, Session, SessionId,
     TenantId, Turn, Version, WireFormat,
 };
-use crate::store::meta::{ManifestRow, RebuiltRows, RecordedTurn, SessionKey};
+use crate::store::meta::{ManifestRow, RebuiltRows, RecordedTurn, SessionKey, Tombstone};
 use crate::store::{BlobStore, MetaStore};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -52,6 +54,8 @@ struct Evidence {
     formats: HashMap<(TenantId, SessionId), WireFormat>,
     segments: BTreeMap<(TenantId, BranchId), Vec<Found>>,
     manifests: BTreeMap<(TenantId, SessionId), (Manifest, String)>,
+    /// Keys of all blobs of a session.
+    blobs: BTreeMap<(TenantId, SessionId), Vec<String>>,
     deleted: BTreeMap<(TenantId, SessionId), Micros>,
 }
 
@@ -63,7 +67,8 @@ pub async fn rebuild(
     mut progress: impl FnMut(u64) + Send,
 ) -> Result<RebuildReport, Error> {
     let mut report = RebuildReport::default();
-    if !target.all_branches(None, 1).await?.is_empty() {
+    // Whoever has written to a store was a generation of it.
+    if !target.all_branches(None, 1).await?.is_empty() || !target.generations().await?.is_empty() {
         return Err(Error::invalid("target", "is not empty; a rebuild goes into a new database"));
     }
     let evidence = gather(blobs, &mut report, &mut progress).await?;
@@ -119,6 +124,7 @@ impl Evidence {
             self.lines.insert(id, (line.clone(), parent.clone()));
         }
         let id = (manifest.tenant.clone(), manifest.session.clone());
+        self.blobs.entry(id.clone()).or_default().push(key.to_owned());
         let is_newest = |(other, _): &(Manifest, String)| {
             (other.version, other.config_revision) < (manifest.version, manifest.config_revision)
         };
@@ -134,7 +140,9 @@ impl Evidence {
         let header: Header = decoded.header().map_err(|error| error.to_string())?;
         let Some(tip) = header.lineage.last() else { return Err("its lineage is empty".to_owned()) };
         let branch = tip.branch.clone();
-        self.formats.insert((header.tenant.clone(), tip.session.clone()), header.wire_format);
+        let session = (header.tenant.clone(), tip.session.clone());
+        self.blobs.entry(session.clone()).or_default().push(key.to_owned());
+        self.formats.insert(session, header.wire_format);
         let mut parent = None;
         for line in &header.lineage {
             let id = (header.tenant.clone(), line.branch.clone());
@@ -248,18 +256,29 @@ fn rebuild_branch(
         rebuilt.turns.push(RecordedTurn { turn, reply: "{}".to_owned() });
     }
     let found = evidence.segments.get(id).map(Vec::as_slice).unwrap_or_default();
-    let contested = contested_versions(found);
+    let contested = Contested::new(found);
     let mut previous = start;
     loop {
         let next = rebuilt.branch.sealed_version.next().max(line.first_version).max(Version(1));
-        // Where a roll-up and what it replaced are both there, the roll-up.
         let candidates = found.iter().filter(|found| found.row.first_version == next);
-        let Some(best) = candidates.max_by_key(|found| found.row.last_version) else { break };
+        let mut problem = None;
+        let sound = candidates.filter(|found| match contested.check(found) {
+            Verdict::Sound => true,
+            Verdict::Lost => false,
+            Verdict::Open(version) => {
+                problem = Some(format!(
+                    "blobs contradict each other on turn {version}; the branch ends before it"
+                ));
+                false
+            }
+        });
+        // Where a roll-up and what it replaced are both there, the roll-up.
+        let best = sound.max_by_key(|found| found.row.last_version);
         let mut note = |problem| report.findings.push(Finding { place: place(id), problem });
-        if let Some(version) = contested.range(next..=best.row.last_version).next() {
-            note(format!("blobs contradict each other on turn {version}; the branch ends before it"));
+        let Some(best) = best else {
+            problem.into_iter().for_each(&mut note);
             break;
-        }
+        };
         let broken =
             best.turns.iter().find_map(|recorded| check_receipt(&mut previous, &recorded.turn).err());
         if let Some(problem) = broken {
@@ -271,24 +290,65 @@ fn rebuild_branch(
         rebuilt.turns.extend(best.turns.iter().cloned());
         rebuilt.segments.push(best.row.clone());
     }
-    let unused = found.iter().filter(|found| found.row.first_version > rebuilt.branch.sealed_version);
-    for found in unused {
-        let problem =
-            format!("turns {} to {} cannot be reached", found.row.first_version, found.row.last_version);
-        report.findings.push(Finding { place: found.row.key.clone(), problem });
+    for found in found {
+        let Segment { key, first_version, last_version, .. } = &found.row;
+        let problem = if *last_version > rebuilt.branch.sealed_version {
+            format!("turns {first_version} to {last_version} cannot be reached")
+        } else if matches!(contested.check(found), Verdict::Lost) {
+            format!("has another turn {last_version} than the one that a later turn follows")
+        } else {
+            continue;
+        };
+        report.findings.push(Finding { place: key.clone(), problem });
     }
     rebuilt
 }
 
 /// Versions that blobs have with different receipts: writers that lost a race
-/// leave such blobs, and which one was committed only the metadata knew.
-fn contested_versions(found: &[Found]) -> BTreeSet<Version> {
-    let mut receipts: HashMap<Version, Digest> = HashMap::new();
-    let turns = found.iter().flat_map(|found| &found.turns).map(|recorded| &recorded.turn);
-    turns
-        .filter(|turn| *receipts.entry(turn.version).or_insert(turn.receipt) != turn.receipt)
-        .map(|turn| turn.version)
-        .collect()
+/// leave such blobs.
+struct Contested {
+    /// Of each version the receipts that a later turn follows.
+    followed: BTreeMap<Version, BTreeSet<Digest>>,
+}
+
+enum Verdict {
+    /// No turn of it is contested, or it has those that were committed.
+    Sound,
+    /// It has a turn in whose place another was committed.
+    Lost,
+    /// Nothing tells which was committed.
+    Open(Version),
+}
+
+impl Contested {
+    fn new(found: &[Found]) -> Self {
+        let mut receipts: BTreeMap<Version, BTreeSet<Digest>> = BTreeMap::new();
+        let turns = || found.iter().flat_map(|found| &found.turns).map(|recorded| &recorded.turn);
+        for turn in turns() {
+            receipts.entry(turn.version).or_default().insert(turn.receipt);
+        }
+        receipts.retain(|_, receipts| receipts.len() > 1);
+        let mut followed = BTreeMap::new();
+        for (version, receipts) in receipts {
+            let follows = |receipt: &Digest| {
+                turns().any(|turn| turn.version == version.next() && digest::of_turn(*receipt, turn) == turn.receipt)
+            };
+            followed.insert(version, receipts.into_iter().filter(follows).collect());
+        }
+        Self { followed }
+    }
+
+    fn check(&self, found: &Found) -> Verdict {
+        for RecordedTurn { turn, .. } in &found.turns {
+            match self.followed.get(&turn.version) {
+                None => {}
+                Some(followed) if followed.len() != 1 => return Verdict::Open(turn.version),
+                Some(followed) if !followed.contains(&turn.receipt) => return Verdict::Lost,
+                Some(_) => {}
+            }
+        }
+        Verdict::Sound
+    }
 }
 
 /// Writes what was rebuilt, session by session.
@@ -309,10 +369,27 @@ async fn load(
             needed.insert(id);
         }
     }
+    let used: BTreeSet<_> = branches
+        .iter()
+        .filter(|(id, _)| needed.contains(id))
+        .flat_map(|(_, rebuilt)| rebuilt.segments.iter().map(|segment| &segment.key))
+        .collect();
     for ((tenant, session), at) in &evidence.deleted {
         report.deleted += 1;
-        let deleted = Some((session.clone(), *at));
-        target.load(RebuiltRows { tenant: Some(tenant.clone()), deleted, ..RebuiltRows::default() }).await?;
+        let blobs = evidence.blobs.get(&(tenant.clone(), session.clone())).into_iter().flatten();
+        // What is left of them is erased, as the deletion would have.
+        let tombstones = blobs.filter(|key| !used.contains(key)).map(|key| Tombstone {
+            tenant: tenant.clone(),
+            key: key.clone(),
+            session: session.clone(),
+        });
+        let rows = RebuiltRows {
+            tenant: Some(tenant.clone()),
+            deleted: Some((session.clone(), *at)),
+            tombstones: tombstones.collect(),
+            ..RebuiltRows::default()
+        };
+        target.load(rows).await?;
     }
     let mut newest: BTreeMap<(TenantId, SessionId), &Rebuilt> = BTreeMap::new();
     for (id, rebuilt) in branches.iter().filter(|(id, _)| needed.contains(id)) {

@@ -525,4 +525,6 @@ pub struct RebuiltRows {
     pub segments: Vec<Segment>,
     /// The manifest.
     pub manifest: Option<ManifestRow>,
+    /// Blobs that may be erased at once.
+    pub tombstones: Vec<Tombstone>,
 }

@@ -34,16 +34,18 @@ pub(super) fn tokens(text: &str, vocabulary: Vocabulary) -> u64 {
     }
 }
 
-/// Counts of pieces, each at a place that its bytes decide: 128 KiB, which a
-/// core's own cache holds.
-struct Memo(Vec<u128>);
+/// Counts of pieces: 128 KiB, which a core's own cache holds. A piece's bytes
+/// say in which pair it is kept; the one used last comes first, the other makes
+/// way.
+struct Memo(Vec<[u128; 2]>);
 
 impl Memo {
-    const PLACES_LOG2: u32 = 13;
+    const PAIRS_LOG2: u32 = 12;
     /// Longest piece that is kept: with its length and its count it takes 16
     /// bytes.
     const BYTES: usize = 14;
     const COUNT_SHIFT: u32 = 8 * 15;
+    const KEY: u128 = !(u128::MAX << Self::COUNT_SHIFT);
 
     const fn empty() -> Self {
         Self(Vec::new())
@@ -51,7 +53,7 @@ impl Memo {
 
     fn count<'a>(&mut self, tokenizer: &Tokenizer, pieces: impl Iterator<Item = &'a str>) -> u64 {
         if self.0.is_empty() {
-            self.0.resize(1 << Self::PLACES_LOG2, 0);
+            self.0.resize(1 << Self::PAIRS_LOG2, [0; 2]);
         }
         pieces.map(|piece| self.count_piece(tokenizer, piece.as_bytes())).sum()
     }
@@ -66,24 +68,25 @@ impl Memo {
         start.copy_from_slice(piece);
         bytes[Self::BYTES] = len;
         let key = u128::from_le_bytes(bytes);
-        let Some(place) = self.0.get_mut(place(key)) else { return count() };
-        // Never true of a place that is still free: no piece is empty.
-        if *place & !(u128::MAX << Self::COUNT_SHIFT) == key {
-            return u64::from(place.to_le_bytes()[15]);
+        let Some([first, second]) = self.0.get_mut(pair(key)) else { return count() };
+        // A place that is still free is no piece's: none is empty.
+        if *first & Self::KEY != key {
+            std::mem::swap(first, second);
+            if *first & Self::KEY != key {
+                *first = key | u128::from(count()) << Self::COUNT_SHIFT;
+            }
         }
-        let tokens = count();
-        *place = key | u128::from(tokens) << Self::COUNT_SHIFT;
-        tokens
+        u64::from(first.to_le_bytes()[15])
     }
 }
 
-/// Where a piece is kept.
-fn place(key: u128) -> usize {
+/// In which pair a piece is kept.
+fn pair(key: u128) -> usize {
     // 2^64 divided by the golden ratio: Knuth's multiplicative hash.
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let [low, high] = [key, key >> 64].map(|half| (half & u128::from(u64::MAX)) as u64);
     let hash = (low ^ high.rotate_left(29)).wrapping_mul(MULTIPLIER);
-    usize::try_from(hash >> (64 - Memo::PLACES_LOG2)).unwrap_or(0)
+    usize::try_from(hash >> (64 - Memo::PAIRS_LOG2)).unwrap_or(0)
 }
 
 /// The pieces of a text for `o200k`: what the vocabulary's pattern gives, which

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use tonic_types::{ErrorInfo, StatusExt as _};
 use turnkeep::client::Client;
@@ -83,13 +84,13 @@ impl Service {
         self.running.stop().await;
     }
 
-    /// The service without the client.
-    pub(crate) fn into_running(self) -> Running {
-        self.running
-    }
-
     pub(crate) fn grpc_url(&self) -> String {
         url(self.running.grpc)
+    }
+
+    /// A connection of its own.
+    pub(crate) async fn channel(&self) -> Channel {
+        Endpoint::from_shared(self.grpc_url()).unwrap().connect().await.unwrap()
     }
 
     pub(crate) fn http(&self) -> SocketAddr {

@@ -121,7 +121,7 @@ enum Raw {
 
 #[derive(Debug)]
 enum Place {
-    File(PathBuf, TempDir),
+    File(PathBuf, Option<TempDir>),
     Url(String),
 }
 
@@ -155,10 +155,22 @@ impl Database {
     pub(crate) async fn empty_sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("turnkeep.db");
-        let meta = Arc::new(SqlMetaStore::sqlite(&file).await.unwrap());
-        let connect = sqlx::sqlite::SqliteConnectOptions::new().filename(&file);
+        Self { place: Place::File(file.clone(), Some(directory)), ..Self::file_at(&file).await }
+    }
+
+    /// A `SQLite` file at a place, with its schema.
+    pub(crate) async fn sqlite_at(file: &Path) -> Self {
+        use turnkeep::store::MetaStore as _;
+        let database = Self::file_at(file).await;
+        database.meta.migrate().await.unwrap();
+        database
+    }
+
+    async fn file_at(file: &Path) -> Self {
+        let meta = Arc::new(SqlMetaStore::sqlite(file).await.unwrap());
+        let connect = sqlx::sqlite::SqliteConnectOptions::new().filename(file);
         let raw = Raw::Sqlite(sqlx::SqlitePool::connect_with(connect).await.unwrap());
-        Self { meta, raw, place: Place::File(file, directory) }
+        Self { meta, raw, place: Place::File(file.to_owned(), None) }
     }
 
     /// A new schema in Postgres; nothing if there is no Postgres.

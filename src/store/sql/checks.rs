@@ -2,9 +2,10 @@
 
 use super::connection::{Database, Lane, Sql, Transaction, args};
 use super::{rows, seals, sessions, turns};
+use crate::clock::Micros;
 use crate::model::{Branch, Head, Preamble, Session, TenantId};
 use crate::store::StoreError;
-use crate::store::meta::{BranchKey, RebuiltRows, SessionKey};
+use crate::store::meta::{BranchKey, RebuiltRows, SessionKey, Tombstone};
 
 /// All tenants' live sessions.
 pub(super) async fn all_sessions(
@@ -74,6 +75,9 @@ pub(super) async fn load(db: &dyn Database, new: RebuiltRows) -> Result<(), Stor
         let sql =
             Sql::both("INSERT INTO manifest (tenant, session_id, blob_key, version) VALUES ($1, $2, $3, $4)");
         tx.execute(sql, args![tenant, &manifest.session, manifest.key.as_str(), manifest.version]).await?;
+    }
+    for Tombstone { tenant, key, session } in &new.tombstones {
+        tx.execute(seals::INSERT_TOMBSTONE, args![tenant, key.as_str(), session, Micros::default()]).await?;
     }
     tx.commit().await
 }

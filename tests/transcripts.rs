@@ -1,0 +1,289 @@
+//! Recorded transcripts through a running service: what goes in comes out,
+//! turn by turn, as snapshots, and as the file that it was.
+#![cfg(test)]
+#![cfg(feature = "server")]
+
+#[path = "support/backends.rs"]
+mod backends;
+#[path = "support/service.rs"]
+mod service;
+
+use backends::{Backend, on_backend};
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use pb::persist_transcript_request::Input;
+use service::{SESSION, Service, append_entries, of_format, snapshot};
+use std::fs;
+use std::path::{Path, PathBuf};
+use turnkeep::client::{Client, Window};
+use turnkeep::export;
+use turnkeep::format::canonical_digest;
+use turnkeep::import::{ImportedTurn, Options, Thread, import};
+use turnkeep::model::WireFormat;
+use turnkeep::rpc::pb;
+use turnkeep::settings::Seal;
+
+on_backend!(
+    sqlite_local,
+    SqliteLocal,
+    a_growing_session_is_fed_as_snapshots,
+    successive_requests_are_fed_as_snapshots
+);
+on_backend!(
+    postgres_s3,
+    PostgresS3,
+    a_growing_session_is_fed_as_snapshots,
+    successive_requests_are_fed_as_snapshots
+);
+
+mod heavy {
+    use super::{every_file_comes_back_byte_for_byte, every_transcript_comes_back_entry_by_entry};
+
+    crate::backends::on_backend!(
+        sqlite_local,
+        SqliteLocal,
+        every_transcript_comes_back_entry_by_entry,
+        every_file_comes_back_byte_for_byte
+    );
+    crate::backends::on_backend!(
+        postgres_s3,
+        PostgresS3,
+        every_transcript_comes_back_entry_by_entry,
+        every_file_comes_back_byte_for_byte
+    );
+}
+
+/// Files that are played at the same time.
+const AT_ONCE: usize = 8;
+
+/// Steps of the recorded conversation that are persisted as one turn, so that
+/// twelve thousand of them take less than a minute.
+const STEPS_IN_TURN: usize = 5;
+
+/// The folder of recorded transcripts; none if it is not there and need not be.
+fn folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("TURNKEEP_TRANSCRIPTS")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/transcripts"), PathBuf::from);
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    let required = std::env::var("TURNKEEP_REQUIRE_TRANSCRIPTS").is_ok_and(|value| value == "1");
+    assert!(!required, "{} is not there", folder.display());
+    println!("skipped: {} is not there", folder.display());
+    None
+}
+
+/// Files of all folders, with their names.
+fn files(folder: &Path) -> Vec<(String, Bytes)> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            paths.extend(fs::read_dir(path).unwrap().map(|file| file.unwrap().path()));
+        }
+    }
+    paths.sort();
+    let name = |path: &Path| path.strip_prefix(folder).unwrap().display().to_string();
+    paths.iter().map(|path| (name(path), fs::read(path).unwrap().into())).collect()
+}
+
+/// Those files whose name holds a text.
+fn files_of(text: &str) -> Vec<Bytes> {
+    let Some(folder) = folder() else { return Vec::new() };
+    let files = files(&folder).into_iter().filter(|(name, _)| name.contains(text));
+    files.map(|(_, content)| content).collect()
+}
+
+fn format_of(thread: &Thread) -> pb::WireFormat {
+    match thread.format {
+        WireFormat::OpenaiChat => pb::WireFormat::OpenaiChat,
+        WireFormat::OpenaiResponses => pb::WireFormat::OpenaiResponses,
+        WireFormat::AnthropicMessages => pb::WireFormat::AnthropicMessages,
+        WireFormat::GeminiContents => pb::WireFormat::GeminiContents,
+        WireFormat::BedrockConverse => pb::WireFormat::BedrockConverse,
+        WireFormat::Opaque => pb::WireFormat::Opaque,
+    }
+}
+
+fn entries_of(turn: &ImportedTurn) -> Vec<pb::NewEntry> {
+    let entry = |entry: &turnkeep::import::ImportedEntry| pb::NewEntry {
+        payload: entry.payload.clone(),
+        kind: entry.kind.number(),
+        time: entry.at.map(|at| prost_types::Timestamp {
+            seconds: at.0.div_euclid(1_000_000),
+            nanos: i32::try_from(at.0.rem_euclid(1_000_000) * 1_000).unwrap(),
+        }),
+    };
+    turn.entries.iter().map(entry).collect()
+}
+
+/// A payload as it is stored.
+fn on_one_line(payload: &Bytes) -> Bytes {
+    payload.iter().map(|&byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }).collect()
+}
+
+/// Plays a thread as a worker would, and returns the window that it then holds.
+async fn play(service: &Service, name: &str, thread: &Thread) -> Window {
+    let mut client: Client = service.client.clone();
+    let mut window = Window::default();
+    let restore = pb::RestoreTranscriptRequest { session: name.to_owned(), ..Default::default() };
+    for (version, steps) in (0..).zip(thread.turns.chunks(STEPS_IN_TURN)) {
+        if version > 0 {
+            client.restore(&mut window, restore.clone()).await.unwrap();
+        }
+        let entries: Vec<_> = steps.iter().flat_map(entries_of).collect();
+        let preamble = thread.preamble.clone();
+        let session = pb::Session {
+            preamble: preamble.map(|payload| pb::Preamble { payload, ..Default::default() }),
+            ..of_format(format_of(thread))
+        };
+        let request = pb::PersistTranscriptRequest {
+            expected_version: Some(version),
+            create_if_missing: (version == 0).then_some(session),
+            window_id: window.id.clone(),
+            ..append_entries(name, &format!("turn-{version}"), entries.clone())
+        };
+        let answer = service.persist(request).await.unwrap();
+        assert_eq!(answer.version, version + 1);
+        window.extend(&entries, &answer);
+    }
+    if !thread.turns.is_empty() {
+        client.restore(&mut window, restore).await.unwrap();
+    }
+    window
+}
+
+/// Checks a session against the thread that it was made of.
+async fn check(service: &Service, name: &str, thread: &Thread) {
+    let log = service.read(name).await;
+    let sent = thread.turns.iter().flat_map(entries_of);
+    let stored = log.entries.iter().map(|entry| (entry.kind, entry.payload.clone()));
+    assert!(stored.eq(sent.map(|entry| (entry.kind, on_one_line(&entry.payload)))), "{name}");
+    assert!(log.seqs().into_iter().eq(1..=log.header.head_seq), "{name}");
+}
+
+/// Plays every file, and checks what came of it after a restart.
+async fn play_all(backend: &Backend, options: Options) {
+    let Some(folder) = folder() else { return };
+    let mut service = Service::start_with(backend, |settings| settings.seal = Seal::default()).await;
+    let files: Vec<_> = files(&folder)
+        .into_iter()
+        .enumerate()
+        .map(|(i, (file, content))| {
+            let threads = import(&content, None, options).unwrap().threads;
+            let played = threads.into_iter().filter(|thread| !thread.turns.is_empty());
+            let named = played.enumerate().map(|(t, thread)| (format!("sessions/{i}-{t}"), thread));
+            (file, content, named.collect::<Vec<_>>())
+        })
+        .collect();
+    assert!(files.len() > 100, "{} files", files.len());
+    let windows: Vec<Vec<_>> = stream::iter(&files)
+        .map(async |(_, _, threads)| {
+            let mut windows = Vec::new();
+            for (name, thread) in threads {
+                windows.push(play(&service, name, thread).await);
+            }
+            windows
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    service = service.restart().await;
+    let checks = stream::iter(files.iter().zip(&windows)).map(async |((file, content, threads), windows)| {
+        for ((name, thread), window) in threads.iter().zip(windows) {
+            check(&service, name, thread).await;
+            let whole = service.window(name).await;
+            let held = window.items.iter().map(|item| on_one_line(&item.payload));
+            assert!(held.eq(whole.items.iter().map(|item| item.payload.clone())), "{file}: window of {name}");
+            let change = service.restore_from(name, &window.id).await;
+            assert_eq!((change.items.len(), change.full_reason()), (0, None), "{file}: {name}");
+        }
+        if options.verbatim {
+            let log = service.read(&threads[0].0).await;
+            let exported = export::verbatim(log.entries.iter().map(|entry| entry.payload.as_ref()));
+            assert!(exported.unwrap() == *content, "{file} is not as it was");
+        }
+    });
+    checks.buffered(AT_ONCE).collect::<()>().await;
+}
+
+async fn every_transcript_comes_back_entry_by_entry(backend: Backend) {
+    play_all(&backend, Options { verbatim: false }).await;
+}
+
+async fn every_file_comes_back_byte_for_byte(backend: Backend) {
+    play_all(&backend, Options { verbatim: true }).await;
+}
+
+/// Feeds lists of one conversation as snapshots. One that contradicts the one
+/// before it rewinds the log.
+async fn feed(service: &Service, lists: &[Vec<pb::NewEntry>]) {
+    let content = |entry: &pb::NewEntry| canonical_digest(&entry.payload);
+    let contradicts = |pair: &[Vec<pb::NewEntry>]| {
+        let same = pair[0].iter().zip(&pair[1]).take_while(|(a, b)| content(a) == content(b)).count();
+        same < pair[0].len()
+    };
+    let expected = lists.windows(2).filter(|pair| contradicts(pair)).count();
+    let mut rewound = 0;
+    let mut versions = Vec::new();
+    for list in lists {
+        let mut request = snapshot::<&str>(SESSION, &[]);
+        let Some(Input::Snapshot(input)) = &mut request.input else { unreachable!() };
+        (input.entries, input.allow_rewind) = (list.clone(), true);
+        let answer = service.persist(request.clone()).await.unwrap();
+        assert_eq!(service.persist(request).await.unwrap(), answer);
+        rewound += usize::from(answer.rewound_to_version.is_some());
+        versions.push(answer.version);
+        service.seal().await;
+        let again = snapshot::<&str>(SESSION, &[]);
+        let input = Some(Input::Snapshot(pb::persist_transcript_request::Snapshot {
+            entries: list.clone(),
+            ..Default::default()
+        }));
+        let again = pb::PersistTranscriptRequest { input, ..again };
+        assert_eq!(service.persist(again).await.unwrap().version, answer.version, "nothing is new");
+    }
+    for (list, version) in lists.iter().zip(versions) {
+        let log = service.read_at(SESSION, version).await;
+        let stored = log.entries.into_iter().map(|entry| (entry.kind, entry.payload));
+        let same = |(kind, payload): &(i32, Bytes), sent: &pb::NewEntry| {
+            *kind == sent.kind && canonical_digest(payload) == content(sent)
+        };
+        let stored: Vec<_> = stored.collect();
+        assert_eq!(stored.len(), list.len());
+        assert!(stored.iter().zip(list).all(|(stored, sent)| same(stored, sent)));
+    }
+    assert_eq!(rewound, expected);
+}
+
+fn lists_of(files: &[Bytes]) -> Vec<Vec<pb::NewEntry>> {
+    let list = |content| {
+        let imported = import(content, None, Options::default()).unwrap();
+        imported.threads[0].turns.iter().flat_map(entries_of).collect()
+    };
+    files.iter().map(list).collect()
+}
+
+async fn a_growing_session_is_fed_as_snapshots(backend: Backend) {
+    let files = files_of("claude-code-growth/cc432c40-cp");
+    if files.is_empty() {
+        return;
+    }
+    assert_eq!(files.len(), 5);
+    let lists = lists_of(&files);
+    let service = Service::start(&backend).await;
+    service.create("s", of_format(pb::WireFormat::AnthropicMessages)).await;
+    feed(&service, &lists).await;
+}
+
+async fn successive_requests_are_fed_as_snapshots(backend: Backend) {
+    let files = files_of("openai-chat/ohsdk-claude-sonnet-");
+    if files.is_empty() {
+        return;
+    }
+    let lists = lists_of(&files);
+    assert!(lists.windows(2).all(|pair| pair[0].len() < pair[1].len()), "each has more than the one before");
+    let service = Service::start(&backend).await;
+    service.create("s", of_format(pb::WireFormat::OpenaiChat)).await;
+    feed(&service, &lists).await;
+}
