@@ -11,7 +11,7 @@ use bytes::Bytes;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 /// Directory for files that are being written, beside the keys.
@@ -26,6 +26,9 @@ const TEMPORARY: &str = ".tmp";
 pub struct LocalBlobs {
     root: Arc<Path>,
     entropy: Arc<Entropy>,
+    /// Held while directories are made: whoever finds one there must be able to
+    /// rely on its name being synced.
+    making: Arc<Mutex<()>>,
 }
 
 impl LocalBlobs {
@@ -33,7 +36,7 @@ impl LocalBlobs {
     pub fn open(root: &Path, entropy: Arc<Entropy>) -> Result<Self, StoreError> {
         let failed = |error| io_error(format!("open {}", root.display()), error);
         fs::create_dir_all(root.join(TEMPORARY)).map_err(failed)?;
-        Ok(Self { root: root.into(), entropy })
+        Ok(Self { root: root.into(), entropy, making: Arc::default() })
     }
 
     /// Removes what a crash has left half-written. Only for whom nobody else
@@ -75,10 +78,10 @@ impl LocalBlobs {
 impl BlobStore for LocalBlobs {
     async fn put_new(&self, key: &str, body: Bytes, sha256: Digest) -> Result<(), StoreError> {
         let path = self.path(key)?;
-        let root = self.root.clone();
+        let (root, making) = (self.root.clone(), self.making.clone());
         let temporary = root.join(TEMPORARY).join(self.entropy.hex::<16>());
         let written = self.run(format!("put {key}"), move || {
-            let result = write_new(&root, &temporary, &path, &body);
+            let result = write_new(&root, &making, &temporary, &path, &body);
             // The link keeps the bytes; only the name for writing goes.
             fs::remove_file(&temporary)?;
             result
@@ -142,19 +145,29 @@ impl BlobStore for LocalBlobs {
 }
 
 /// Writes a new file at `path`; false if there is one already.
-fn write_new(root: &Path, temporary: &Path, path: &Path, body: &[u8]) -> io::Result<bool> {
+fn write_new(
+    root: &Path,
+    making: &Mutex<()>,
+    temporary: &Path,
+    path: &Path,
+    body: &[u8],
+) -> io::Result<bool> {
     let mut file = File::options().write(true).create_new(true).open(temporary)?;
     file.write_all(body)?;
     file.sync_all()?;
     let Some(directory) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
-    make_directories(root, directory)?;
-    match fs::hard_link(temporary, path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
-        Err(error) => return Err(error),
+    {
+        let _making = making.lock().unwrap_or_else(PoisonError::into_inner);
+        make_directories(root, directory)?;
     }
+    let is_new = match fs::hard_link(temporary, path) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+        Err(error) => return Err(error),
+    };
+    // Whoever put what is there already may not have come to it.
     sync_directory(directory)?;
-    Ok(true)
+    Ok(is_new)
 }
 
 /// Makes the directories from `root` down to `directory`, each synced into the
