@@ -12,6 +12,7 @@ mod serve;
 mod session;
 mod transcript;
 
+use crate::client::ClientError;
 use crate::settings::Settings;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -88,14 +89,19 @@ impl Remote {
 impl Cli {
     /// Does what the command line says.
     pub async fn run(self) -> anyhow::Result<()> {
-        match self.command {
+        let done = match self.command {
             Command::Serve(serve) => serve.run().await,
             Command::Migrate(migrate) => migrate.run().await,
             Command::Fsck(fsck) => fsck.run().await,
             Command::Session(session) => session.run().await,
             Command::Transcript(transcript) => transcript.run().await,
             Command::Replay(replay) => replay.run().await,
-        }
+        };
+        // A refusal of the service is told with its reason.
+        done.map_err(|error| match error.downcast::<tonic::Status>() {
+            Ok(status) => ClientError::from(status).into(),
+            Err(error) => error,
+        })
     }
 }
 

@@ -333,14 +333,20 @@ impl Settings {
                 let text = std::fs::read_to_string(file)
                     .map_err(|source| SettingsError::File { file: file.to_owned(), source })?;
                 let origin = file.display().to_string();
+                let invalid = |error: toml::de::Error| {
+                    let before = error.span().and_then(|span| text.get(..span.start));
+                    let line = before.map_or(0, |before| before.matches('\n').count()) + 1;
+                    invalid(&format!("{origin}:{line}"), &error)
+                };
                 // Once for itself, so that its errors name the line.
-                toml::from_str::<Self>(&text).map_err(|error| invalid(&origin, &error))?;
-                toml::from_str(&text).map_err(|error| invalid(&origin, &error))?
+                toml::from_str::<Self>(&text).map_err(invalid)?;
+                toml::from_str(&text).map_err(invalid)?
             }
         };
         for (name, value) in variables {
             if let Some((path, kind)) = setting_of_variable(&name)? {
                 set(&mut table, &name, path, kind, &value)?;
+                read(&table, &name)?;
             }
         }
         for flag in flags {
@@ -349,8 +355,9 @@ impl Settings {
             let known = SCALARS.iter().find(|(known, _)| *known == path);
             let (path, kind) = known.ok_or_else(|| SettingsError::Unknown { origin: origin.clone() })?;
             set(&mut table, &origin, path, *kind, value)?;
+            read(&table, &origin)?;
         }
-        let settings: Self = table.try_into().map_err(|error| invalid("settings", &error))?;
+        let settings = read(&table, "settings")?;
         settings.check()?;
         Ok(settings)
     }
@@ -440,6 +447,12 @@ fn set(
     Ok(())
 }
 
+/// The settings as far as they are given. If they cannot be read, what was set
+/// last is why.
+fn read(table: &toml::Table, origin: &str) -> Result<Settings, SettingsError> {
+    table.clone().try_into().map_err(|error| invalid(origin, &error))
+}
+
 fn invalid(origin: &str, error: &toml::de::Error) -> SettingsError {
     // Without the line that toml would show: it may hold a secret.
     SettingsError::Invalid { origin: origin.to_owned(), problem: error.message().to_owned() }
@@ -472,11 +485,11 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_an_error_that_names_it() {
-        let cases: [(&str, &[(&str, &str)], &[&str], &str); 5] = [
-            ("[server]\nlissen = \"x\"", &[], &[], "lissen"),
+        let cases = [
+            ("[server]\nlissen = \"x\"", &[][..], &[][..], "lissen"),
             ("[srv]", &[], &[], "srv"),
-            ("", &[("TURNKEEP_SERVER_LISSEN", "x")], &[], "TURNKEEP_SERVER_LISSEN"),
-            ("", &[], &["server.lissen=x"], "server.lissen"),
+            ("", &[("TURNKEEP_SERVER_LISSEN", "x")][..], &[], "TURNKEEP_SERVER_LISSEN"),
+            ("", &[], &["server.lissen=x"][..], "server.lissen"),
             ("[profiles.a]\nwindow = 3", &[], &[], "window"),
         ];
         for (text, variables, flags, name) in cases {
