@@ -146,6 +146,24 @@ impl Backend {
         settings
     }
 
+    /// The same settings as variables, for the command.
+    pub(crate) fn variables(&self) -> Vec<(String, String)> {
+        let mut variables =
+            vec![("TURNKEEP_STORE_DATA_DIR".to_owned(), self.data_dir().display().to_string())];
+        let mut set = |name: &str, value: &str| variables.push((name.to_owned(), value.to_owned()));
+        if let Some(url) = &self.postgres {
+            set("TURNKEEP_STORE_METADATA", url);
+        }
+        if let Some(s3) = &self.s3 {
+            set("TURNKEEP_BLOBS_KIND", "s3");
+            set("TURNKEEP_BLOBS_ENDPOINT", s3.endpoint.as_deref().unwrap_or_default());
+            set("TURNKEEP_BLOBS_BUCKET", &s3.bucket);
+            set("TURNKEEP_BLOBS_PREFIX", &s3.prefix);
+            set("TURNKEEP_BLOBS_PATH_STYLE", "true");
+        }
+        variables
+    }
+
     /// The stores, opened beside whoever uses them.
     pub(crate) async fn stores(&self) -> Stores {
         Stores::open(&self.settings(), &Arc::new(Entropy::from_os()), false).await.unwrap()
@@ -182,16 +200,13 @@ impl Backend {
     pub(crate) async fn rows(&self) -> Rows {
         const COUNT: &str = "SELECT (SELECT count(*) FROM turn), (SELECT count(*) FROM journal), \
              (SELECT count(*) FROM segment), (SELECT count(*) FROM branch)";
-        let (turns, journal, segments, branches) = match &self.postgres {
-            Some(url) => {
-                let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
-                sqlx::query_as(COUNT).fetch_one(&mut connection).await.unwrap()
-            }
-            None => {
-                let url = format!("sqlite://{}", self.data_dir().join("turnkeep.db").display());
-                let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
-                sqlx::query_as(COUNT).fetch_one(&mut connection).await.unwrap()
-            }
+        let (turns, journal, segments, branches) = if let Some(url) = &self.postgres {
+            let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+            sqlx::query_as(COUNT).fetch_one(&mut connection).await.unwrap()
+        } else {
+            let url = format!("sqlite://{}", self.data_dir().join("turnkeep.db").display());
+            let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+            sqlx::query_as(COUNT).fetch_one(&mut connection).await.unwrap()
         };
         Rows { turns, journal, segments, branches }
     }

@@ -1,0 +1,285 @@
+//! The command line against a running service.
+#![cfg(test)]
+#![cfg(feature = "server")]
+
+#[path = "support/backends.rs"]
+mod backends;
+#[path = "support/command.rs"]
+mod command;
+#[path = "cli/operate.rs"]
+mod operate;
+
+use backends::{Backend, on_backend, on_embedded_backend};
+use command::{Lines, Served};
+use serde_json::{Value, json};
+use std::fs;
+use std::process::Stdio;
+
+on_backend!(
+    sqlite_local,
+    SqliteLocal,
+    sessions_are_listed_shown_forked_rewound_and_deleted,
+    transcripts_are_imported_and_exported,
+    a_replay_finds_no_difference
+);
+on_backend!(
+    postgres_s3,
+    PostgresS3,
+    sessions_are_listed_shown_forked_rewound_and_deleted,
+    transcripts_are_imported_and_exported,
+    a_replay_finds_no_difference
+);
+on_embedded_backend!(
+    a_transcript_is_shown_as_log_and_as_window,
+    a_session_is_followed_as_it_grows,
+    what_the_service_refuses_is_told_with_its_reason,
+    tables_are_for_people,
+);
+
+const CONVERSATION: &str = "tests/data/readme/flaky-test.json";
+const CLAUDE_CODE: &str = "tests/data/import/claude-code/grouping.jsonl";
+
+/// The part of a value that members of `like` name.
+fn part(value: &Value, like: &Value) -> Value {
+    let names = like.as_object().unwrap().keys();
+    names.map(|name| (name.clone(), value[name].clone())).collect::<serde_json::Map<_, _>>().into()
+}
+
+fn assert_has(value: &Value, like: &Value) {
+    assert_eq!(part(value, like), *like);
+}
+
+/// Starts a service for a backend, whose schema is made by `turnkeep migrate`.
+async fn serve(backend: &Backend) -> Served {
+    let variables = backend.variables();
+    command::run(&["migrate"], &variables).output();
+    Served::start(&variables, &["sweep.grace_seconds=0"]).await
+}
+
+async fn sessions_are_listed_shown_forked_rewound_and_deleted(backend: Backend) {
+    let served = serve(&backend).await;
+    assert_eq!(served.run(&["session", "list", "--json"]).json(), [Value::Null; 0]);
+    let [imported] = served
+        .run(&["transcript", "import", CONVERSATION, "--session", "flaky", "--json"])
+        .json()
+        .try_into()
+        .unwrap();
+    assert_eq!(
+        imported,
+        json!({"session": "sessions/flaky", "format": "anthropic-messages", "turns": 5, "entries": 7})
+    );
+    served.run(&["transcript", "import", CLAUDE_CODE, "--session", "other"]).output();
+
+    let listed = served.run(&["session", "list", "--json"]).json();
+    let names: Vec<_> = listed.iter().map(|session| session["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["sessions/other", "sessions/flaky"]);
+    let flaky = json!({
+        "name": "sessions/flaky", "format": "anthropic-messages", "path": "interactive", "version": 5, "head_seq": 7,
+        "labels": {"import.source": "anthropic"}, "forked_from": null,
+    });
+    assert_has(&listed[1], &flaky);
+    let [first] = served.run(&["session", "list", "--json", "--limit", "1"]).json().try_into().unwrap();
+    assert_has(&first, &json!({"name": "sessions/other"}));
+    let by_label = ["session", "list", "--json", "--label", "import.source=anthropic"];
+    assert_eq!(served.run(&by_label).json(), [listed[1].clone()]);
+
+    for name in ["flaky", "sessions/flaky"] {
+        let [shown] =
+            served.run(&["session", "show", name, "--json", "--turns", "2"]).json().try_into().unwrap();
+        assert_has(&shown, &flaky);
+        assert!(shown["preamble_tokens"].as_u64().unwrap() > 0);
+        let [newest, before] = shown["turns"].as_array().unwrap().clone().try_into().unwrap();
+        assert_has(&newest, &json!({"version": 5, "kind": "persist", "first_seq": 7, "last_seq": 7}));
+        assert_has(&before, &json!({"version": 4, "kind": "persist", "first_seq": 6, "last_seq": 6}));
+    }
+
+    let fork =
+        ["session", "fork", "flaky", "--version", "2", "--id", "again", "--label", "why=test", "--json"];
+    let [forked] = served.run(&fork).json().try_into().unwrap();
+    let again = json!({
+        "name": "sessions/again", "version": 3, "head_seq": 4, "labels": {"why": "test"},
+        "forked_from": {"session": "sessions/flaky", "version": 2},
+    });
+    assert_has(&forked, &again);
+    let rewind = ["session", "rewind", "flaky", "--version", "3", "--expected-version", "5", "--json"];
+    let [rewound] = served.run(&rewind).json().try_into().unwrap();
+    assert_has(&rewound, &json!({"name": "sessions/flaky", "version": 6, "head_seq": 5}));
+    let failure = served.run(&rewind).failure();
+    assert!(failure.contains("VERSION_MISMATCH: session flaky has version 6, not 5"), "{failure}");
+
+    let [deleted] = served.run(&["session", "delete", "flaky", "--json"]).json().try_into().unwrap();
+    let retained =
+        json!({"session": "sessions/flaky", "state": "retained-by-forks", "retained_by": ["sessions/again"]});
+    assert_has(&deleted, &retained);
+    let [deleted] =
+        served.run(&["session", "delete", "again", "--include-forks", "--json"]).json().try_into().unwrap();
+    assert_has(&deleted, &json!({"session": "sessions/again", "state": "pending", "retained_by": []}));
+    let failure = served.run(&["session", "show", "again"]).failure();
+    assert!(failure.contains("SESSION_NOT_FOUND: session again not found"), "{failure}");
+    assert_eq!(served.run(&["session", "list", "--json"]).json().len(), 1);
+    served.stop();
+}
+
+async fn transcripts_are_imported_and_exported(backend: Backend) {
+    let served = serve(&backend).await;
+    let imports = ["transcript", "import", CONVERSATION, CLAUDE_CODE, "--verbatim", "--json"];
+    let imported = served.run(&imports).json();
+    let names: Vec<_> =
+        imported.iter().map(|session| session["session"].as_str().unwrap().to_owned()).collect();
+    let versions = || served.run(&["session", "list", "--json"]).json();
+    let before = versions();
+    assert_eq!(before.len(), imported.len());
+    assert_eq!(served.run(&imports).json(), imported, "again");
+    assert_eq!(versions(), before, "and nothing has changed");
+
+    for (name, file) in [(&names[0], CONVERSATION), (&names[1], CLAUDE_CODE)] {
+        let exported = served.run(&["transcript", "export", name, "--verbatim"]);
+        assert!(exported.stderr.contains("receipt"), "{}", exported.stderr);
+        assert_eq!(exported.output().as_bytes(), fs::read(file).unwrap());
+    }
+    let messages: Value = serde_json::from_slice(&fs::read(CONVERSATION).unwrap()).unwrap();
+    let messages = messages["messages"].as_array().unwrap();
+    assert_eq!(served.run(&["transcript", "export", &names[0]]).json(), *messages);
+    let output = backend.data_dir().join("messages.json");
+    let array = ["transcript", "export", &names[0], "--array", "--output", output.to_str().unwrap()];
+    assert_eq!(served.run(&array).output(), "");
+    assert_eq!(serde_json::from_slice::<Vec<Value>>(&fs::read(&output).unwrap()).unwrap(), *messages);
+    let range = ["transcript", "export", &names[0], "--at", "2", "--first", "3"];
+    assert_eq!(served.run(&range).json().len(), 2);
+    let failure = served.run(&["transcript", "import", "tests/data/none.json"]).failure();
+    assert!(failure.contains("cannot read tests/data/none.json"), "{failure}");
+
+    // A file that has grown continues its session.
+    let grown = backend.data_dir().join("grown.jsonl");
+    let lines: Vec<_> = (0..6)
+        .map(|i| {
+            let role = if i % 2 == 0 { "user" } else { "assistant" };
+            json!({"role": role, "content": format!("message {i}")}).to_string() + "\n"
+        })
+        .collect();
+    for count in [2, 4, 6] {
+        fs::write(&grown, lines[..count].concat()).unwrap();
+        served.run(&["transcript", "import", grown.to_str().unwrap(), "--source", "openai-chat"]).output();
+        assert_eq!(served.run(&["transcript", "export", "grown"]).output(), lines[..count].concat());
+    }
+    fs::write(&grown, "{\"role\":\"user\",\"content\":\"other\"}\n").unwrap();
+    let failure =
+        served.run(&["transcript", "import", grown.to_str().unwrap(), "--source", "openai-chat"]).failure();
+    assert!(failure.contains("VERSION_MISMATCH"), "{failure}");
+    served.stop();
+}
+
+async fn a_replay_finds_no_difference(backend: Backend) {
+    let served = serve(&backend).await;
+    for verbatim in [false, true] {
+        let mut args =
+            vec!["replay", "--json", CONVERSATION, CLAUDE_CODE, "tests/data/import/codex/rollout.jsonl"];
+        args.extend(verbatim.then_some("--verbatim"));
+        let measured = served.run(&args).json();
+        assert_eq!(measured.len(), 3);
+        for file in measured {
+            assert_eq!(file["differences"], json!([]));
+            assert!(file["turns"].as_u64().unwrap() > 0 && file["bytes_stored"].as_u64().unwrap() > 0);
+            assert!(file["persist_p99_ms"].as_f64().unwrap() >= file["persist_p50_ms"].as_f64().unwrap());
+        }
+        assert_eq!(served.run(&["session", "list", "--json"]).json().len(), 0, "nothing is kept");
+    }
+    served.run(&["replay", "--keep", CONVERSATION]).output();
+    assert_eq!(served.run(&["session", "list", "--json"]).json().len(), 1);
+    served.stop();
+}
+
+async fn a_transcript_is_shown_as_log_and_as_window(backend: Backend) {
+    let served = serve(&backend).await;
+    served.run(&["transcript", "import", CONVERSATION, "--session", "flaky"]).output();
+    let log = served.run(&["transcript", "show", "flaky", "--json", "--first", "3", "--last", "4"]).json();
+    assert_eq!(log.len(), 2);
+    assert_has(&log[0], &json!({"seq": 3, "version": 2, "kind": "message"}));
+    assert_eq!(log[0]["payload"]["content"][1]["name"], "read_file");
+    let short = served.run(&["transcript", "show", "flaky", "--width", "20"]).output();
+    assert_eq!(short.lines().count(), 7);
+    assert!(short.lines().nth(1).unwrap().ends_with(r#"{"role": "user", "co…"#), "{short}");
+
+    let window = served.run(&["transcript", "show", "flaky", "--window", "--json"]);
+    assert!(window.stderr.contains("unanswered: shell toolu_03 in entry 7"), "{}", window.stderr);
+    assert!(window.stderr.contains("next: tool-results"), "{}", window.stderr);
+    assert_eq!(window.json().len(), 6);
+    let early = served.run(&["transcript", "show", "flaky", "--window", "--at", "1"]);
+    assert!(early.stderr.contains("version 1, 1 items"), "{}", early.stderr);
+    served.stop();
+}
+
+async fn a_session_is_followed_as_it_grows(backend: Backend) {
+    let served = serve(&backend).await;
+    served.run(&["transcript", "import", CONVERSATION, "--session", "flaky"]).output();
+    let mut tail = served.command(&["transcript", "tail", "flaky", "-n", "2", "--json"]);
+    let mut tail = tail.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (lines, said) = (Lines::of(tail.stdout.take().unwrap()), Lines::of(tail.stderr.take().unwrap()));
+    let seqs = |lines: &[String]| -> Vec<u64> {
+        lines
+            .iter()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].as_u64().unwrap())
+            .collect()
+    };
+    lines.wait("the newest two", |lines| (seqs(lines) == [6, 7]).then_some(())).await;
+    served.run(&["session", "rewind", "flaky", "--version", "3"]).output();
+    said.wait("the rewind", |lines| lines.iter().any(|line| line == "rewound to entry 5").then_some(()))
+        .await;
+    served.run(&["session", "rewind", "flaky", "--version", "5"]).output();
+    lines.wait("what came back", |lines| (seqs(lines) == [6, 7, 6, 7]).then_some(())).await;
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+    let ended = served.run(&["transcript", "tail", "flaky", "-n", "3", "--json", "--idle-seconds", "1"]);
+    assert_eq!(ended.json().len(), 3);
+    served.stop();
+}
+
+async fn what_the_service_refuses_is_told_with_its_reason(backend: Backend) {
+    let served = serve(&backend).await;
+    for (args, said) in [
+        (&["session", "show", "none"][..], "SESSION_NOT_FOUND: session none not found"),
+        (&["session", "show", "a/b"], "INVALID_FIELD: name: holds '/'"),
+        (&["session", "fork", "none"], "SESSION_NOT_FOUND"),
+        (&["session", "delete", "none"], "SESSION_NOT_FOUND"),
+        (&["session", "list", "--page-token", "x"], "INVALID_FIELD: page_token"),
+        (&["transcript", "show", "none"], "SESSION_NOT_FOUND"),
+        (&["transcript", "show", "none", "--window"], "SESSION_NOT_FOUND"),
+        (&["transcript", "export", "none"], "SESSION_NOT_FOUND"),
+        (&["transcript", "tail", "none"], "SESSION_NOT_FOUND"),
+    ] {
+        let failure = served.run(args).failure();
+        assert!(failure.starts_with("turnkeep: ") && failure.contains(said), "{args:?}: {failure}");
+    }
+    served.run(&["transcript", "import", CONVERSATION, "--session", "flaky"]).output();
+    let failure = served.run(&["transcript", "export", "flaky", "--verbatim"]).failure();
+    assert!(failure.contains("the session was not imported with its file's bytes"), "{failure}");
+    let address = served.address.clone();
+    served.stop();
+    let failure = command::run(&["session", "list", "--address", &address], &[]).failure();
+    assert!(failure.contains(&format!("cannot connect to {address}")), "{failure}");
+}
+
+async fn tables_are_for_people(backend: Backend) {
+    let served = serve(&backend).await;
+    served.run(&["transcript", "import", CONVERSATION, "--session", "flaky"]).output();
+    let list = served.run(&["session", "list"]).output();
+    let [header, row] = list
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
+    assert_eq!(header, ["session", "format", "version", "entries", "tokens", "changed"]);
+    assert_eq!(row[..4], ["flaky", "anthropic-messages", "5", "7"]);
+    let show = served.run(&["session", "show", "flaky", "--turns", "1"]).output();
+    for line in ["name                   sessions/flaky", "version                5"] {
+        assert!(show.lines().any(|shown| shown == line), "{show}");
+    }
+    let fork = served.run(&["session", "fork", "flaky", "--id", "f"]).output();
+    assert_eq!(fork, "sessions/f version 6 entries 7\n");
+    let delete = served.run(&["session", "delete", "flaky"]).output();
+    assert_eq!(delete, "sessions/flaky retained-by-forks, 0 objects to erase\nretained by sessions/f\n");
+    let replay = served.run(&["replay", CONVERSATION]).output();
+    assert!(replay.lines().next().unwrap().starts_with("file"), "{replay}");
+    served.stop();
+}
