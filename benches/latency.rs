@@ -145,7 +145,9 @@ async fn in_rounds(
 fn summary(name: &str, rounds: &[Round], target: &str) -> Vec<String> {
     let all = |samples: fn(&Round) -> &Samples| {
         let mut all = Samples::default();
-        rounds.iter().for_each(|round| all.extend(samples(round)));
+        for round in rounds {
+            all.extend(samples(round));
+        }
         all
     };
     let (store, echo, call) = (all(|round| &round.store), all(|round| &round.echo), all(|round| &round.call));

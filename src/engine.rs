@@ -168,7 +168,8 @@ impl Engine {
         options: Options,
     ) -> Result<(Self, mpsc::Receiver<BranchKey>), Error> {
         let secret = meta.service_secret("window-id", entropy.bytes()).await?;
-        let generation = generation::Writer::register(meta.as_ref(), entropy.clone(), clock.now(), &options).await?;
+        let generation =
+            generation::Writer::register(meta.as_ref(), entropy.clone(), clock.now(), &options).await?;
         let (due, receiver) = mpsc::channel(DUE_QUEUE);
         let inner = Inner {
             caches: cache::Caches::new(&options),

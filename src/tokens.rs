@@ -77,7 +77,7 @@ impl TokenCounter {
     fn part(self, part: &Part<'_>) -> u64 {
         match *part {
             Part::Text(token) => self.count_text(&json_text::decode(token)),
-            Part::Json(token) => self.count_text(&String::from_utf8_lossy(token)),
+            Part::Json(token) => self.count_text(&json_text::lossy(token)),
             Part::Media { kind, base64 } => media::tokens(self.format, kind, base64),
             Part::Opaque(bytes) => bytes.len().div_ceil(OPAQUE_BYTES_PER_TOKEN) as u64,
         }

@@ -29,9 +29,7 @@ impl Dice {
     /// when the test fails.
     fn new() -> Self {
         let given = std::env::var("TURNKEEP_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = given.unwrap_or_else(|| {
-            u64::from_be_bytes(turnkeep::entropy::Entropy::from_os().bytes())
-        });
+        let seed = given.unwrap_or_else(|| u64::from_be_bytes(turnkeep::entropy::Entropy::from_os().bytes()));
         println!("TURNKEEP_TEST_SEED={seed}");
         Self(seed | 1)
     }
@@ -89,7 +87,9 @@ mod heavy {
     #[cfg(feature = "s3")]
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_service_on_postgres_and_s3_that_is_killed_loses_and_doubles_nothing() {
-        let (Some(database), Some(_)) = (Database::postgres().await, crate::stores::s3().await) else { return };
+        let (Some(database), Some(_)) = (Database::postgres().await, crate::stores::s3().await) else {
+            return;
+        };
         let place = Place::remote(database.url().unwrap(), &format!("{}/", unique("crash")));
         kill_again_and_again(place, &database).await;
     }

@@ -2,6 +2,7 @@
 //! and failures say what they are.
 #![cfg(test)]
 #![cfg(feature = "server")]
+#![allow(clippy::large_futures, reason = "the calls of a test need not be small")]
 
 #[path = "support/stores.rs"]
 mod stores;

@@ -118,7 +118,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
         ],
     ),
     ("store::sql::migrations", &["store::sql::connection"]),
-    ("store::sql::postgres", &["store::sql::connection"]),
+    ("store::sql::postgres", &["store::sql::connection", "store::sql::pool"]),
     ("store::sql::rows", &["store::meta", "store::sql::connection"]),
     ("store::sql::seals", &["store::meta", "store::sql::connection", "store::sql::rows"]),
     (
@@ -131,7 +131,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
             "store::sql::turns",
         ],
     ),
-    ("store::sql::sqlite", &["store::sql::connection"]),
+    ("store::sql::sqlite", &["store::sql::connection", "store::sql::pool"]),
     ("store::sql::sweeps", &["store::meta", "store::sql::connection", "store::sql::rows"]),
     (
         "store::sql::turns",

@@ -179,7 +179,7 @@ async fn wrong_persists_are_refused(backend: Backend) {
         let result = service.persist(append_entries(SESSION, "r", entries)).await;
         is_of_field(result, "append.entries[1].time", "is not within the years 1 to 9999");
     }
-    let too_long = format!("has 129 characters; at most 128 are allowed");
+    let too_long = "has 129 characters; at most 128 are allowed";
     for (request_id, problem) in [
         ("", "must not be empty"),
         ("a b", "only letters, digits and `. _ : -` are allowed"),
@@ -187,7 +187,7 @@ async fn wrong_persists_are_refused(backend: Backend) {
         ("é", "holds 'é'"),
         ("a\n", "holds '\\n'"),
         ("a\u{0}", "holds '\\0'"),
-        (&"r".repeat(129), &too_long),
+        (&"r".repeat(129), too_long),
     ] {
         is_of_field(service.persist(append(SESSION, request_id, &["{}"])).await, "request_id", problem);
     }
@@ -197,18 +197,21 @@ async fn wrong_persists_are_refused(backend: Backend) {
     }
     let request = pb::PersistTranscriptRequest { step_kind: "k".repeat(65), ..append(SESSION, "r", &["{}"]) };
     is_of_field(service.persist(request).await, "step_kind", "has 65 bytes; at most 64 are allowed");
-    let usages: [(&str, &str, fn(&mut pb::Usage)); 7] = [
-        ("model", "has 129 bytes; at most 128 are allowed", |usage| usage.model = "m".repeat(129)),
-        ("window_id", "has 513 bytes; at most 512 are allowed", |usage| usage.window_id = "w".repeat(513)),
-        ("input_tokens", "at most 1099511627776 are allowed", |usage| usage.input_tokens = TOKENS_MAX + 1),
-        ("output_tokens", "at most 1099511627776 are allowed", |usage| usage.output_tokens = TOKENS_MAX + 1),
-        ("cache_read_tokens", "at most 1099511627776", |usage| usage.cache_read_tokens = u64::MAX),
-        ("cache_write_tokens", "at most 1099511627776", |usage| usage.cache_write_tokens = u64::MAX),
-        ("model", "has 130 bytes", |usage| usage.model = "é".repeat(65)),
+    let over = TOKENS_MAX + 1;
+    let usages = [
+        ("model", "has 129 bytes; at most 128", pb::Usage { model: "m".repeat(129), ..Default::default() }),
+        ("model", "has 130 bytes", pb::Usage { model: "é".repeat(65), ..Default::default() }),
+        (
+            "window_id",
+            "has 513 bytes; at most 512",
+            pb::Usage { window_id: "w".repeat(513), ..Default::default() },
+        ),
+        ("input_tokens", "at most 1099511627776", pb::Usage { input_tokens: over, ..Default::default() }),
+        ("output_tokens", "at most 1099511627776", pb::Usage { output_tokens: over, ..Default::default() }),
+        ("cache_read_tokens", "at most", pb::Usage { cache_read_tokens: u64::MAX, ..Default::default() }),
+        ("cache_write_tokens", "at most", pb::Usage { cache_write_tokens: u64::MAX, ..Default::default() }),
     ];
-    for (field, problem, change) in usages {
-        let mut usage = pb::Usage::default();
-        change(&mut usage);
+    for (field, problem, usage) in usages {
         let request = pb::PersistTranscriptRequest { usage: Some(usage), ..append(SESSION, "r", &["{}"]) };
         is_of_field(service.persist(request).await, &format!("usage.{field}"), problem);
     }

@@ -407,7 +407,7 @@ async fn the_answer_says_how_full_the_window_is(backend: Backend) {
     // Each context window with what the answer must say when two messages and
     // the preamble are there; a quarter of it is kept for the output.
     let advised = filled * 100 / 60;
-    let needed = |usable: u64| (usable..).find(|context| context - context / 4 >= usable).unwrap();
+    let needed = |usable: u64| (usable..=2 * usable).find(|context| context - context / 4 >= usable).unwrap();
     let table = [
         (0, pb::CompactionAdvice::Unspecified),
         (needed(filled) - 1, pb::CompactionAdvice::Required),

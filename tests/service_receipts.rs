@@ -133,8 +133,8 @@ async fn the_page_gives_the_receipts_of_its_example(backend: Backend) {
         ("receipt of version 2", second.receipt.to_vec()),
     ];
     for (what, digest) in rows {
-        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        let row = format!("| {what} | `{hex}` |");
+        let digest = turnkeep::model::Digest(digest.try_into().unwrap());
+        let row = format!("| {what} | `{digest}` |");
         assert!(PAGE.lines().any(|line| line == row), "docs/receipts.md lacks {row}");
     }
 }

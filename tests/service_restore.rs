@@ -87,7 +87,7 @@ async fn a_restore_gives_the_window_and_all_that_is_known_of_it(backend: Backend
         let expected = pb::WindowHeader {
             version: 1,
             window_id: window.header.window_id.clone(),
-            change: full(FullReason::NotConditional),
+            change: Some(full(FullReason::NotConditional)),
             item_count: 4,
             stable_prefix_items: window.header.stable_prefix_items,
             format: format.into(),
@@ -124,9 +124,9 @@ async fn a_restore_gives_the_window_and_all_that_is_known_of_it(backend: Backend
     }
 }
 
-fn full(reason: FullReason) -> Option<pb::WindowChange> {
+fn full(reason: FullReason) -> pb::WindowChange {
     let full = pb::window_change::Full { reason: reason.into() };
-    Some(pb::WindowChange { change: Some(Change::Full(full)) })
+    pb::WindowChange { change: Some(Change::Full(full)) }
 }
 
 async fn a_worker_gets_what_it_lacks_and_nothing_else(backend: Backend) {
@@ -443,6 +443,15 @@ async fn repairs_are_listed(backend: Backend) {
         assert!(window.header.repairs.iter().all(|repair| !repair.detail.is_empty()));
         assert_eq!(window.items.iter().flat_map(|item| item.seqs.clone()).collect::<Vec<_>>(), [2, 3, 4, 6]);
         check_accepted(format, &window, false);
+
+        let unchanged = service.restore_from(&name, &window.header.window_id).await;
+        assert_eq!((unchanged.header.repairs, unchanged.items), (vec![], vec![]), "the worker was told");
+        let [question, call, result, answer] = step(format, 1);
+        service.append(&name, &[question, call, result.clone(), result, answer]).await;
+        let change = service.restore_from(&name, &window.header.window_id).await;
+        let repairs: Vec<_> = change.header.repairs.iter().map(|repair| &repair.seqs[..]).collect();
+        assert_eq!((repairs, change.full_reason()), (vec![&[10][..]], None), "what is new of them");
+        assert_eq!(change.applied_to(&window.items), service.window(&name).await.items);
     }
 }
 

@@ -83,7 +83,7 @@ async fn health_tells_whether_it_serves(backend: Backend) {
     assert_eq!(client.check(of("turnkeep.v1.Nothing")).await.unwrap_err().code(), Code::NotFound);
     let mut changes = client.watch(of("turnkeep.v1.SessionService")).await.unwrap().into_inner();
     assert_eq!(changes.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
-    let (_, change) = futures::join!(service.stop(), changes.message());
+    let ((), change) = futures::join!(service.stop(), changes.message());
     assert_eq!(change.unwrap().unwrap().status(), ServingStatus::NotServing);
 }
 

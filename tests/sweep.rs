@@ -10,16 +10,16 @@ use futures::StreamExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 use stores::{
-    Database, Directory, Gate, GatedBlobs, GatedMeta, Node, blob_keys, key, on_both_databases, payload, read_all,
-    request, soon,
+    Database, Directory, Gate, GatedBlobs, GatedMeta, Node, blob_keys, key, on_both_databases, payload,
+    read_all, request, soon,
 };
 use turnkeep::clock::SystemClock;
 use turnkeep::codec::digest;
 use turnkeep::engine::{Engine, LogRange, Options, SweepReport};
 use turnkeep::entropy::Entropy;
 use turnkeep::model::{DeletionState, Seq, Version};
-use turnkeep::store::meta::SessionKey;
 use turnkeep::store::BlobStore;
+use turnkeep::store::meta::SessionKey;
 
 on_both_databases![
     an_orphan_of_a_live_writer_stays_and_one_of_a_fenced_writer_goes,
@@ -236,7 +236,8 @@ async fn blobs_of_unknown_writers_are_left(database: Database) {
     let site = Site::new(database).await;
     let key = site.sealed_session("s", 1).await;
     // Of a generation that nobody registered, and of nobody's.
-    let strange = ["aa/0011/b1/s-000000000001-g999999-ff.zst", "ledger/ff00", "notes/readme.txt", "probe/create-only"];
+    let strange =
+        ["aa/0011/b1/s-000000000001-g999999-ff.zst", "ledger/ff00", "notes/readme.txt", "probe/create-only"];
     for key in strange {
         put(site.directory.blobs.as_ref(), key).await;
     }
@@ -275,7 +276,7 @@ async fn old_segments_wait_for_their_grace(database: Database) {
     let before = site.keys().await;
     assert_eq!(before.len(), 5);
     assert_eq!(site.node.engine.roll_up_due().await.unwrap(), 1);
-    site.node.clock.advance(grace - Duration::from_micros(1));
+    site.node.clock.advance(grace.checked_sub(Duration::from_micros(1)).unwrap());
     assert_eq!(site.node.engine.bury().await.unwrap(), 0);
     // Nor does a sweep take them, were their writer gone.
     sweep_after_its_lease(&site).await;
@@ -365,7 +366,11 @@ async fn a_deletion_that_is_made_again_after_the_metadata_was_taken_back_ends(da
     let entry = br#"{"turnkeep":"deletion","tenant":"default","session":"doomed","deleted_at":1}"#;
     let name = digest::sha256(b"default/doomed").to_string();
     let body = Bytes::from_static(entry);
-    site.directory.blobs.put_new(&format!("ledger/{name}"), body.clone(), digest::sha256(&body)).await.unwrap();
+    site.directory
+        .blobs
+        .put_new(&format!("ledger/{name}"), body.clone(), digest::sha256(&body))
+        .await
+        .unwrap();
     for key in [&doomed, &other] {
         site.node.engine.delete_session(key.clone(), false).await.unwrap();
     }

@@ -109,7 +109,7 @@ pub(crate) mod tests {
 
     pub(crate) fn entries() -> impl Strategy<Value = Vec<Entry>> {
         let payload = prop_oneof![
-            Just(r#"{}"#.to_owned()),
+            Just(r"{}".to_owned()),
             Just("  {\t} ".to_owned()),
             r#"\{"role":"[a-z}\\{]{0,20}"\}"#,
             Just(r#"{"a":"\ud800","a":1e400,"b":12345678901234567890123,"c":"\u0000}\n"}"#.to_owned()),
@@ -132,7 +132,9 @@ pub(crate) mod tests {
         #[test]
         fn what_is_written_is_read(entries in entries()) {
             let mut text = Vec::new();
-            entries.iter().for_each(|entry| write(&mut text, entry));
+            for entry in &entries {
+                write(&mut text, entry);
+            }
             prop_assert_eq!(read_all(&text.into()).unwrap(), entries);
         }
 
@@ -141,7 +143,9 @@ pub(crate) mod tests {
             entries in entries(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
         ) {
             let mut text = Vec::new();
-            entries.iter().for_each(|entry| write(&mut text, entry));
+            for entry in &entries {
+                write(&mut text, entry);
+            }
             if !text.is_empty() {
                 let at = at.index(text.len());
                 let cut = Bytes::copy_from_slice(&text[..at]);

@@ -2,6 +2,7 @@
 
 use super::Error;
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,7 +13,7 @@ use tokio_util::task::TaskTracker;
 /// its end, goes on in one of its own.
 pub(super) struct Detached<T: Send + 'static> {
     /// None while it is polled and once it has ended.
-    work: Option<Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>>,
+    work: Option<BoxFuture<'static, Result<T, Error>>>,
     runtime: Handle,
 }
 

@@ -214,27 +214,29 @@ impl Engine {
     ) -> Result<(), Error> {
         let session = SessionKey { tenant: key.tenant.clone(), session: rows.branch.session.clone() };
         for row in &rows.segments {
-            let is_there = match self.in_time(self.inner.blobs.size(&row.key)).await.map_err(Error::of_objects)? {
-                None => false,
-                Some(bytes) if bytes != row.stored_bytes => {
-                    findings.push(format!("blob {} has {bytes} bytes, not {}", row.key, row.stored_bytes));
-                    true
-                }
-                Some(_) if options.deep => match self.stored_segment(&session, row).await {
-                    Ok(Some(decoded)) => {
-                        report.entries += decoded.entries.len() as u64;
-                        findings.extend(check_segment(rows, row, &decoded).err());
+            let is_there =
+                match self.in_time(self.inner.blobs.size(&row.key)).await.map_err(Error::of_objects)? {
+                    None => false,
+                    Some(bytes) if bytes != row.stored_bytes => {
+                        findings
+                            .push(format!("blob {} has {bytes} bytes, not {}", row.key, row.stored_bytes));
                         true
                     }
-                    Ok(None) => false,
-                    Err(error @ (Error::DataLoss { .. } | Error::NewerFormat { .. })) => {
-                        findings.push(error.to_string());
-                        true
-                    }
-                    Err(error) => return Err(error),
-                },
-                Some(_) => true,
-            };
+                    Some(_) if options.deep => match self.stored_segment(&session, row).await {
+                        Ok(Some(decoded)) => {
+                            report.entries += decoded.entries.len() as u64;
+                            findings.extend(check_segment(rows, row, &decoded).err());
+                            true
+                        }
+                        Ok(None) => false,
+                        Err(error @ (Error::DataLoss { .. } | Error::NewerFormat { .. })) => {
+                            findings.push(error.to_string());
+                            true
+                        }
+                        Err(error) => return Err(error),
+                    },
+                    Some(_) => true,
+                };
             // A roll-up may have taken its place.
             if !is_there {
                 let current = self.inner.meta.segments(key, row.first_seq, row.last_seq).await?;
@@ -286,7 +288,10 @@ impl Engine {
             if turn.log_tokens == log_tokens {
                 Ok(())
             } else {
-                Err(format!("turn {} has a log of {} tokens, not {log_tokens}", turn.version, turn.log_tokens))
+                Err(format!(
+                    "turn {} has a log of {} tokens, not {log_tokens}",
+                    turn.version, turn.log_tokens
+                ))
             }
         }))
     }
@@ -308,12 +313,7 @@ fn is_corrupt(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
 }
 
 /// Checks the entries of a branch's journal.
-async fn check_journal(
-    key: &BranchKey,
-    rows: &Rows,
-    report: &mut FsckReport,
-    findings: &mut Vec<Violation>,
-) {
+async fn check_journal(key: &BranchKey, rows: &Rows, report: &mut FsckReport, findings: &mut Vec<Violation>) {
     let session = SessionKey { tenant: key.tenant.clone(), session: rows.branch.session.clone() };
     for row in &rows.journal {
         match log::decode_journal(&session, row.clone()).await {
@@ -340,7 +340,12 @@ pub(super) fn check_receipt(previous: &mut Digest, turn: &Turn) -> Result<(), Vi
 /// of the turns as their rows: a rebuild goes by it.
 fn check_segment(rows: &Rows, row: &Segment, decoded: &Decoded) -> Result<(), Violation> {
     if decoded.raw_bytes() != row.raw_bytes {
-        return Err(format!("blob {} decodes to {} bytes, not {}", row.key, decoded.raw_bytes(), row.raw_bytes));
+        return Err(format!(
+            "blob {} decodes to {} bytes, not {}",
+            row.key,
+            decoded.raw_bytes(),
+            row.raw_bytes
+        ));
     }
     check_entries(&rows.turns, row.first_seq, row.last_seq, &decoded.entries)?;
     let header = decoded.header().map_err(|error| error.to_string())?;
@@ -349,10 +354,14 @@ fn check_segment(rows: &Rows, row: &Segment, decoded: &Decoded) -> Result<(), Vi
     }
     let versions = header.turns.iter().map(|line| line.version.0);
     if !versions.eq(row.first_version.0..=row.last_version.0) {
-        return Err(format!("blob {} has other turns than {} to {}", row.key, row.first_version, row.last_version));
+        return Err(format!(
+            "blob {} has other turns than {} to {}",
+            row.key, row.first_version, row.last_version
+        ));
     }
     for line in &header.turns {
-        let own = decoded.entries.iter().filter(|entry| (line.first_seq..=line.last_seq).contains(&entry.seq));
+        let own =
+            decoded.entries.iter().filter(|entry| (line.first_seq..=line.last_seq).contains(&entry.seq));
         let own: Vec<_> = own.cloned().collect();
         let mut sealed = line.to_turn(&rows.branch.id, &own);
         let same = rows.turns.iter().find(|recorded| recorded.turn.version == line.version);

@@ -508,7 +508,10 @@ impl Engine {
         let branch = BranchKey { tenant: key.tenant.clone(), branch: draft.turn.branch.clone() };
         for _ in 0..OBJECT_FIRST_ATTEMPTS {
             let turn = RecordedTurn { turn: draft.turn.clone(), reply: draft.reply_json()? };
-            let run = match self.put_run(key, &branch, draft.branch.as_ref(), Some((turn, draft.lines.clone()))).await {
+            let run = match self
+                .put_run(key, &branch, draft.branch.as_ref(), Some((turn, draft.lines.clone())))
+                .await
+            {
                 Ok(Some((run, _))) => run,
                 Ok(None) => return Ok(CommitOutcome::NotAsExpected),
                 Err(error @ Error::Unavailable { .. }) => {

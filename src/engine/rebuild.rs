@@ -266,9 +266,8 @@ fn rebuild_branch(
             Verdict::Sound => true,
             Verdict::Lost => false,
             Verdict::Open(version) => {
-                problem = Some(format!(
-                    "blobs contradict each other on turn {version}; the branch ends before it"
-                ));
+                problem =
+                    Some(format!("blobs contradict each other on turn {version}; the branch ends before it"));
                 false
             }
         });
@@ -331,7 +330,9 @@ impl Contested {
         let mut followed = BTreeMap::new();
         for (version, receipts) in receipts {
             let follows = |receipt: &Digest| {
-                turns().any(|turn| turn.version == version.next() && digest::of_turn(*receipt, turn) == turn.receipt)
+                turns().any(|turn| {
+                    turn.version == version.next() && digest::of_turn(*receipt, turn) == turn.receipt
+                })
             };
             followed.insert(version, receipts.into_iter().filter(follows).collect());
         }
@@ -341,10 +342,9 @@ impl Contested {
     fn check(&self, found: &Found) -> Verdict {
         for RecordedTurn { turn, .. } in &found.turns {
             match self.followed.get(&turn.version) {
-                None => {}
                 Some(followed) if followed.len() != 1 => return Verdict::Open(turn.version),
                 Some(followed) if !followed.contains(&turn.receipt) => return Verdict::Lost,
-                Some(_) => {}
+                Some(_) | None => {}
             }
         }
         Verdict::Sound

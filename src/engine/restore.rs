@@ -422,7 +422,7 @@ impl Engine {
                 reserve: room.map_or(request.reserve_tokens.unwrap_or(0), |room| room.reserve),
                 fits: room.map(|room| room.fits(filled)),
                 repairs,
-                unanswered: window.unanswered().to_vec(),
+                unanswered: window.unanswered().clone(),
                 next: window.next(),
                 tokens_estimated: !counter.is_exact(),
             },

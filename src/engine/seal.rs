@@ -372,11 +372,7 @@ impl Engine {
 
 /// Adds what became of one branch to what became of those before it. Fails if a
 /// store cannot be reached, since no other branch would fare better.
-fn go_on(
-    all: &mut Result<usize, Error>,
-    branch: &BranchKey,
-    one: Result<usize, Error>,
-) -> Result<(), Error> {
+fn go_on(all: &mut Result<usize, Error>, branch: &BranchKey, one: Result<usize, Error>) -> Result<(), Error> {
     match one {
         Ok(more) => all.as_mut().map_or((), |all| *all += more),
         Err(error @ (Error::Unavailable { .. } | Error::StorageFull { .. })) => return Err(error),

@@ -84,7 +84,8 @@ impl Memo {
 fn pair(key: u128) -> usize {
     // 2^64 divided by the golden ratio: Knuth's multiplicative hash.
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    let [low, high] = [key, key >> 64].map(|half| (half & u128::from(u64::MAX)) as u64);
+    let [low, high] =
+        [key, key >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or_default());
     let hash = (low ^ high.rotate_left(29)).wrapping_mul(MULTIPLIER);
     usize::try_from(hash >> (64 - Memo::PAIRS_LOG2)).unwrap_or(0)
 }
@@ -202,7 +203,9 @@ mod tests {
         let mut texts = vec![String::new()];
         for _ in 0..4 {
             texts = texts.iter().flat_map(|text| SIGNS.map(|sign| format!("{text}{sign}"))).collect();
-            texts.iter().for_each(|text| check(text));
+            for text in &texts {
+                check(text);
+            }
         }
     }
 

@@ -93,7 +93,8 @@ impl<'a> Window<'a> {
             |slot: &Slot| repair(RepairKind::ReasoningOmitted, vec![slot.seq], "", REASONING_OMITTED);
         let rendered = self.log.rendered.range(first..).map(|(_, (_, rendered))| rendered).chain(&self.tail);
         let of_rounds = rendered.flat_map(|rendered| &rendered.repairs);
-        let of_entries = self.log.repairs.iter().rev().take_while(|repair| repair.seqs.last() >= Some(&start));
+        let of_entries =
+            self.log.repairs.iter().rev().take_while(|repair| repair.seqs.last() >= Some(&start));
         let mut repairs: Vec<_> = of_rounds.chain(of_entries).cloned().collect();
         repairs.extend(self.log.waiting.iter().map(omitted));
         repairs.sort_by(|a, b| (&a.seqs, a.kind, &a.id).cmp(&(&b.seqs, b.kind, &b.id)));

@@ -2,13 +2,11 @@
 //! under way leads to where it would have led without the crash.
 
 use crate::stores::{
-    Database, Directory, Gate, GatedBlobs, GatedMeta, Node, Told, blob_keys, config, id_of, key, on_both_databases,
-    payload, request, soon,
+    Database, Directory, Gate, GatedBlobs, GatedMeta, Node, Told, blob_keys, config, id_of, key,
+    on_both_databases, payload, request, soon,
 };
 use std::sync::Arc;
-use turnkeep::engine::{
-    Error, ForkRequest, Input, NewEntry, Options, PersistRequest, Reason, RewindRequest,
-};
+use turnkeep::engine::{Error, ForkRequest, Input, NewEntry, Options, PersistRequest, Reason, RewindRequest};
 use turnkeep::model::{DeletionState, EntryKind, Labels, Version};
 use turnkeep::store::meta::SessionKey;
 

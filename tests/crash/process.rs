@@ -85,7 +85,9 @@ impl Process {
                 }
             }
             // Shown if the test fails.
-            said.iter().for_each(|line| println!("{line}"));
+            for line in said {
+                println!("{line}");
+            }
         });
         let grpc = crate::stores::soon("the start of a service", told).await.unwrap();
         Self { child, address: format!("http://{grpc}") }

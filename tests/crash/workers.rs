@@ -127,12 +127,11 @@ impl Worker {
     async fn insist<T>(&mut self, call: impl Fn(Client) -> Call<T>) -> T {
         let mut was_interrupted = false;
         loop {
-            let client = match self.client.clone() {
-                Some(client) => Ok(client),
-                None => {
-                    let address = self.orders.address.borrow_and_update().clone();
-                    Client::connect(&address).await
-                }
+            let client = if let Some(client) = self.client.clone() {
+                Ok(client)
+            } else {
+                let address = self.orders.address.borrow_and_update().clone();
+                Client::connect(&address).await
             };
             if let Ok(client) = client {
                 self.client = Some(client.clone());
@@ -146,8 +145,13 @@ impl Worker {
                         // The transport says `Unknown` when a connection breaks.
                         let may_pass = matches!(
                             status.code(),
-                            Code::Unavailable | Code::Unknown | Code::Aborted | Code::Cancelled | Code::Internal
-                        ) && (status.code() != Code::Internal || status.message().contains("h2"));
+                            Code::Unavailable
+                                | Code::Unknown
+                                | Code::Aborted
+                                | Code::Cancelled
+                                | Code::Internal
+                        ) && (status.code() != Code::Internal
+                            || status.message().contains("h2"));
                         assert!(may_pass, "{status:?}");
                         was_interrupted |= status.code() != Code::Aborted;
                         self.client = None;
@@ -172,17 +176,22 @@ impl Worker {
                 break;
             }
             let id = format!("{}-{i}", self.name);
-            let payloads: Vec<_> = (0..1 + self.dice.below(3))
+            let payloads: Vec<_> = (0..=self.dice.below(3))
                 .map(|part| {
                     // Now and then one that goes to the object store first.
-                    let bytes = if self.dice.below(40) == 0 { 1_500_000 } else { 50 + self.dice.below(1_500) };
+                    let bytes =
+                        if self.dice.below(40) == 0 { 1_500_000 } else { 50 + self.dice.below(1_500) };
                     payload(&format!("{id}-{part}"), usize::try_from(bytes).unwrap())
                 })
                 .collect();
             let request = persist_request(session, &id, &payloads);
             let answer = self.persist(request).await;
-            let turn =
-                Turn { version: answer.version, receipt: answer.receipt, first_seq: answer.first_seq, payloads };
+            let turn = Turn {
+                version: answer.version,
+                receipt: answer.receipt,
+                first_seq: answer.first_seq,
+                payloads,
+            };
             assert_eq!(answer.last_seq - answer.first_seq + 1, turn.payloads.len() as u64);
             self.told.turns.insert((session.to_owned(), id), turn);
         }
@@ -210,7 +219,8 @@ impl Worker {
                     request_id: "fork".to_owned(),
                     ..pb::ForkSessionRequest::default()
                 };
-                let call = |mut client: Client, request| async move { client.sessions.fork_session(request).await };
+                let call =
+                    |mut client: Client, request| async move { client.sessions.fork_session(request).await };
                 self.insist(|client| Box::pin(call(client, request.clone()))).await;
                 self.told.forks.insert(fork, (doomed.clone(), 1));
             }
@@ -218,7 +228,8 @@ impl Worker {
                 name: format!("sessions/{doomed}"),
                 ..pb::DeleteSessionRequest::default()
             };
-            let call = |mut client: Client, request| async move { client.sessions.delete_session(request).await };
+            let call =
+                |mut client: Client, request| async move { client.sessions.delete_session(request).await };
             self.insist(|client| Box::pin(call(client, request.clone()))).await;
             self.told.deleted.insert(doomed);
         }
@@ -228,7 +239,7 @@ impl Worker {
 
 fn persist_request(session: &str, id: &str, payloads: &[Bytes]) -> pb::PersistTranscriptRequest {
     use pb::persist_transcript_request::{Append, Input};
-    let entry = |payload: &Bytes| pb::NewEntry { payload: payload.clone().into(), ..pb::NewEntry::default() };
+    let entry = |payload: &Bytes| pb::NewEntry { payload: payload.clone(), ..pb::NewEntry::default() };
     pb::PersistTranscriptRequest {
         session: format!("sessions/{session}"),
         request_id: id.to_owned(),
@@ -310,11 +321,8 @@ async fn list_turns(client: &mut Client, session: &str) -> Vec<(String, Bytes)> 
     let mut turns = Vec::new();
     let mut page_token = String::new();
     loop {
-        let request = pb::ListTurnsRequest {
-            name: format!("sessions/{session}"),
-            page_size: 1000,
-            page_token,
-        };
+        let request =
+            pb::ListTurnsRequest { name: format!("sessions/{session}"), page_size: 1000, page_token };
         let page = client.sessions.list_turns(request).await.unwrap().into_inner();
         turns.extend(page.turns.into_iter().map(|turn| (turn.request_id, turn.receipt)));
         page_token = page.next_page_token;
@@ -335,7 +343,7 @@ async fn read(client: &mut Client, session: &str) -> Vec<(u64, Bytes)> {
     let mut entries = Vec::new();
     while let Some(message) = parts.message().await.unwrap() {
         if let Some(Part::Entries(piece)) = message.part {
-            entries.extend(piece.entries.into_iter().map(|entry| (entry.seq, Bytes::from(entry.payload))));
+            entries.extend(piece.entries.into_iter().map(|entry| (entry.seq, entry.payload)));
         }
     }
     entries

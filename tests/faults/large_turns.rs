@@ -58,6 +58,9 @@ async fn a_large_turn_goes_into_the_journal_while_the_store_is_down(database: Da
 }
 
 async fn a_session_with_a_full_journal_is_refused_until_it_is_sealed(database: Database) {
+    // As if there were so much of it: `heavy` below fills one in earnest.
+    const FILL: &str = "UPDATE head SET journal_bytes = journal_bytes + 67000000 WHERE session_id = 'full'";
+    const EMPTY: &str = "UPDATE head SET journal_bytes = journal_bytes - 67000000 WHERE session_id = 'full'";
     let site = Site::new(database).await;
     let (full, other) = (key("full"), key("other"));
     for key in [&full, &other] {
@@ -65,9 +68,6 @@ async fn a_session_with_a_full_journal_is_refused_until_it_is_sealed(database: D
         site.persist(key, "r1", 1_000).await.unwrap();
     }
     site.faults.set(Fault::Down);
-    // As if there were so much of it: `heavy` below fills one in earnest.
-    const FILL: &str = "UPDATE head SET journal_bytes = journal_bytes + 67000000 WHERE session_id = 'full'";
-    const EMPTY: &str = "UPDATE head SET journal_bytes = journal_bytes - 67000000 WHERE session_id = 'full'";
     site.database.execute(FILL).await;
     let node = site.another().await;
     let before = site.database.dump().await;

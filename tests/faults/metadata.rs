@@ -3,7 +3,7 @@
 
 use crate::stores::{
     Database, Directory, Harm, Node, PostgresServer, Proxy, error_response, id_of, key, payload, postgres_at,
-    request, soon,
+    postgres_in_time, request, soon,
 };
 use futures::future::join_all;
 use std::collections::BTreeMap;
@@ -57,7 +57,8 @@ async fn assert_persists(site: &Proxied, harm: impl Fn() -> Harm) {
         for round in 0..3 {
             let id = format!("r{bytes}-{round}");
             site.proxy.arm(harm());
-            let reply = soon("a persist", site.node.persist(&site.key, &id, payload(&id, bytes))).await.unwrap();
+            let reply =
+                soon("a persist", site.node.persist(&site.key, &id, payload(&id, bytes))).await.unwrap();
             assert!(site.proxy.is_spent());
             expected.push((expected.len() as u64 + 1, payload(&id, bytes)));
             let told = site.another().await.read(&site.key).await.unwrap();
@@ -87,7 +88,9 @@ async fn a_commit_that_is_lost_is_made_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_at_which_the_server_goes_down_is_read_back() {
     let Some(site) = Proxied::new().await else { return };
-    for (severity, sqlstate) in [("PANIC", "53100"), ("FATAL", "57P01"), ("PANIC", "58030"), ("FATAL", "XX000")] {
+    for (severity, sqlstate) in
+        [("PANIC", "53100"), ("FATAL", "57P01"), ("PANIC", "58030"), ("FATAL", "XX000")]
+    {
         let id = sqlstate.to_owned();
         site.proxy.arm(Harm::Answer(error_response(severity, sqlstate)));
         let reply = site.node.persist(&site.key, &id, payload(&id, 100)).await.unwrap();
@@ -199,6 +202,39 @@ async fn connections_that_fall_silent_are_given_up_and_replaced() {
     for id in acknowledged {
         assert_eq!(told.entries.iter().filter(|(_, entry)| *entry == payload(&id, 100)).count(), 1, "{id}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_is_used_up_refuses_in_time_and_serves_again() {
+    let Some(database) = Database::postgres().await else { return };
+    let url = database.url().unwrap();
+    let meta = Arc::new(postgres_in_time(url, 2, Duration::from_millis(200)));
+    let directory = Directory::new();
+    let node = Node::start(meta, directory.blobs.clone()).await;
+    for session in ["held", "other"] {
+        node.create(&key(session)).await;
+    }
+    // Two persists wait for a lock, with a connection each.
+    let hurdle =
+        database.open_transaction(&["UPDATE head SET updated_at = 1 WHERE session_id = 'held'"]).await;
+    let waiting: Vec<_> = ["r1", "r2"]
+        .map(|id| {
+            let node = node.clone();
+            tokio::spawn(async move { node.persist(&key("held"), id, payload(id, 100)).await })
+        })
+        .into();
+    database.waiters(2).await;
+    let refused = node.persist(&key("other"), "r1", payload("r1", 100)).await;
+    super::assert_retryable(refused, Reason::MetadataUnavailable);
+    // Restores have connections of their own.
+    assert_eq!(node.read(&key("other")).await.unwrap().entries, []);
+    hurdle.roll_back().await;
+    for persist in waiting {
+        soon("a persist", persist).await.unwrap().unwrap();
+    }
+    node.persist(&key("other"), "r1", payload("r1", 100)).await.unwrap();
+    assert_eq!(node.read(&key("held")).await.unwrap().entries.len(), 2);
+    assert_eq!(node.read(&key("other")).await.unwrap().entries.len(), 1);
 }
 
 /// All connections of the pools are dead then.
@@ -338,7 +374,10 @@ async fn connections_that_are_killed_at_random_lose_and_double_nothing() {
     let mut killer = sqlx::PgConnection::connect(&server.url()).await.unwrap();
     let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
         WHERE application_name = 'turnkeep' AND random() < 0.5";
-    ordeal(&server.url(), 60, async || drop(sqlx::query(kill).execute(&mut killer).await.unwrap())).await;
+    ordeal(&server.url(), 60, async || {
+        sqlx::query(kill).execute(&mut killer).await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -86,9 +86,13 @@ async fn blobs_that_contradict_each_other_end_the_branch_before(database: Databa
     let told = rebuilt.node.read(&key).await.unwrap();
     assert_eq!((told.version, told.entries), (Version(1), vec![(1, payload("r1", 300))]));
     let problems: Vec<_> = rebuilt.report.findings.iter().map(|finding| finding.problem.as_str()).collect();
-    assert!(problems.iter().any(|problem| problem.contains("contradict each other on turn 2")), "{problems:?}");
+    assert!(
+        problems.iter().any(|problem| problem.contains("contradict each other on turn 2")),
+        "{problems:?}"
+    );
     // Both blobs are named, so that a person can look at them.
-    let unused = rebuilt.report.findings.iter().filter(|finding| finding.problem.contains("cannot be reached"));
+    let unused =
+        rebuilt.report.findings.iter().filter(|finding| finding.problem.contains("cannot be reached"));
     assert_eq!(unused.count(), 2, "{:?}", rebuilt.report.findings);
     rebuilt.node.assert_healthy().await;
 }
@@ -108,7 +112,11 @@ async fn a_damaged_blob_ends_its_branch_before_and_what_follows_is_listed(databa
     assert_eq!(rebuilt.node.read(&sound).await.unwrap(), site.node.read(&sound).await.unwrap());
     for version in [2, 3, 4] {
         let place = &segments[&version];
-        assert!(rebuilt.report.findings.iter().any(|finding| finding.place == *place), "{:?}", rebuilt.report);
+        assert!(
+            rebuilt.report.findings.iter().any(|finding| finding.place == *place),
+            "{:?}",
+            rebuilt.report
+        );
     }
     rebuilt.node.assert_healthy().await;
 }

@@ -45,7 +45,8 @@ fn assert_found(findings: &[Finding], what: &str) {
 async fn damage_to_a_blob_is_found(database: Database) {
     let site = site(&database).await;
     let path = second_segment(&site).await;
-    let other = site.database.rows("SELECT blob_key FROM segment ORDER BY first_seq").await.remove(2).remove(0);
+    let other =
+        site.database.rows("SELECT blob_key FROM segment ORDER BY first_seq").await.remove(2).remove(0);
     let sound = fs::read(&path).unwrap();
     let other = fs::read(site.directory.path().join(other)).unwrap();
     // Each eighth byte, and each bit of it in turn.
@@ -191,7 +192,9 @@ async fn a_blob_that_nobody_names_is_counted(database: Database) {
     let site = site(&database).await;
     let before = site.check(false).await;
     let body = bytes::Bytes::from_static(b"x");
-    for key in ["aa/00/b/s-000000000001-g7-ff.zst", "bb/00/b/m-000000000001-g7-ff.zst", "ledger/ff", "probe/x"] {
+    for key in
+        ["aa/00/b/s-000000000001-g7-ff.zst", "bb/00/b/m-000000000001-g7-ff.zst", "ledger/ff", "probe/x"]
+    {
         let sha256 = turnkeep::codec::digest::sha256(&body);
         site.directory.blobs.put_new(key, body.clone(), sha256).await.unwrap();
     }

@@ -6,8 +6,8 @@ use crate::stores::{Database, Node, blob_keys, key, on_both_databases, payload};
 use std::collections::BTreeMap;
 use turnkeep::engine::{Error, RebuildReport, rebuild};
 use turnkeep::model::{DeletionState, Seq, Version};
-use turnkeep::store::meta::SessionKey;
 use turnkeep::store::BlobStore;
+use turnkeep::store::meta::SessionKey;
 
 on_both_databases![
     what_was_sealed_comes_back_as_it_was,
@@ -35,7 +35,8 @@ pub(super) async fn rebuild_of(site: &Site) -> Rebuilt {
     let blobs = site.directory.blobs.clone();
     let report = rebuild(blobs.as_ref(), database.meta.as_ref(), |blobs| told = blobs).await.unwrap();
     assert_eq!(told, report.blobs);
-    let node = Node::at(database.meta.clone(), blobs, turnkeep::engine::Options::default(), site.node.clock.clone());
+    let node =
+        Node::at(database.meta.clone(), blobs, turnkeep::engine::Options::default(), site.node.clock.clone());
     Rebuilt { node: node.await, database, report }
 }
 
@@ -69,10 +70,12 @@ async fn what_was_sealed_comes_back_as_it_was(database: Database) {
         let key = key(session);
         let told = site.node.another().await.read(&key).await.unwrap();
         assert!(rebuilt.node.read(&key).await.unwrap() == told, "{session}");
-        let (ours, theirs) = (site.node.restore(&key).await.unwrap(), rebuilt.node.restore(&key).await.unwrap());
+        let (ours, theirs) =
+            (site.node.restore(&key).await.unwrap(), rebuilt.node.restore(&key).await.unwrap());
         assert!(ours.items == theirs.items, "{session}");
         assert_eq!(ours.header.preamble, theirs.header.preamble, "{session}");
-        let (ours, theirs) = (site.node.engine.get_session(&key).await, rebuilt.node.engine.get_session(&key).await);
+        let (ours, theirs) =
+            (site.node.engine.get_session(&key).await, rebuilt.node.engine.get_session(&key).await);
         let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
         assert_eq!((ours.etag(), ours.log_tokens), (theirs.etag(), theirs.log_tokens));
         assert_eq!(ours.session, theirs.session);
@@ -115,9 +118,9 @@ async fn what_was_in_the_journal_is_told_to_be_lost(database: Database) {
     let other = site.session("other", 1).await;
     site.turn(&other, "j1", 300).await;
     let rebuilt = rebuild_of(&site).await;
-    for (key, version) in [(&key, 2), (&other, 1)] {
+    for (key, turns) in [(&key, 2), (&other, 1)] {
         let told = rebuilt.node.read(key).await.unwrap();
-        assert_eq!((told.version, told.entries.len()), (Version(version), version as usize));
+        assert_eq!((told.version, told.entries.len()), (Version(turns as u64), turns));
     }
     rebuilt.node.assert_healthy().await;
     // A worker that goes on notices, since the version is not what it expects.
@@ -184,7 +187,8 @@ async fn a_fork_of_a_deleted_session_comes_back_whole(database: Database) {
 async fn turns_that_were_sealed_at_once_come_back_with_their_configuration(database: Database) {
     let site = Site::empty(database).await;
     let options = turnkeep::engine::Options { seal_every_turn: true, ..turnkeep::engine::Options::default() };
-    let node = Node::at(site.node.meta.clone(), site.node.blobs.clone(), options, site.node.clock.clone()).await;
+    let node =
+        Node::at(site.node.meta.clone(), site.node.blobs.clone(), options, site.node.clock.clone()).await;
     let key = key("s");
     node.create(&key).await;
     for id in ["r1", "r2"] {

@@ -52,7 +52,7 @@ fn read(path: &Path) -> Module {
     let text = fs::read_to_string(path).unwrap();
     let relative = path.strip_prefix(source_directory()).unwrap().with_extension("");
     let segments: Vec<_> = relative.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
-    let tokens = without_tests(tokens(&text));
+    let tokens = without_tests(&tokens(&text));
     Module {
         file: format!("src/{}.rs", segments.join("/")),
         lines: text.lines().count(),
@@ -127,7 +127,7 @@ fn after_quote(body: &str) -> &str {
 }
 
 /// Leaves out what is compiled for tests only.
-fn without_tests(tokens: Vec<String>) -> Vec<String> {
+fn without_tests(tokens: &[String]) -> Vec<String> {
     const TEST: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let mut kept = Vec::new();
     let mut i = 0;
@@ -241,7 +241,7 @@ fn source_is_read_as_it_is_meant() {
         self::j();
     "##;
     let module = ["m".to_owned(), "n".to_owned()];
-    let found = paths(&without_tests(tokens(text)), &module);
+    let found = paths(&without_tests(&tokens(text)), &module);
     let expected = ["a::b", "a::self", "d", "g::h", "m", "m::e::*", "m::n::j"];
     assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }

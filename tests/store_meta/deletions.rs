@@ -70,7 +70,7 @@ async fn a_deleted_session_is_gone_at_once_and_its_blobs_are_buried(database: Da
     let meta = &database.meta;
     let line = stored(&database, "s").await;
     let other = stored(&database, "other").await;
-    assert_eq!(delete(&database, &line, false).await, [line.key.session.clone()]);
+    assert_eq!(delete(&database, &line, false).await, std::slice::from_ref(&line.key.session));
     assert!(meta.tip(&line.key, None).await.unwrap().is_none());
     assert_eq!(meta.preambles(&line.key).await.unwrap(), []);
     assert_eq!(meta.lineage(&line.branch_key()).await.unwrap(), []);

@@ -345,7 +345,7 @@ async fn a_roll_up_that_meets_a_deletion_leaves_no_blob_unnamed() {
     database.waiters(2).await;
     hurdle.roll_back().await;
     assert_eq!(rolling.await.unwrap().unwrap(), CommitOutcome::Committed);
-    assert_eq!(deleting.await.unwrap().unwrap(), [line.key.session.clone()]);
+    assert_eq!(deleting.await.unwrap().unwrap(), std::slice::from_ref(&line.key.session));
     let mut buried: Vec<_> =
         meta.due_tombstones(Micros(i64::MAX), 9).await.unwrap().into_iter().map(|found| found.key).collect();
     buried.sort();

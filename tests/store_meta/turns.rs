@@ -326,9 +326,9 @@ async fn whether_a_request_made_a_turn_is_told_when_its_transaction_has_ended(da
         }
         assert!(clock::deadline(Duration::from_millis(100), &mut ask).await.is_none());
         if commits {
-            open.commit().await
+            open.commit().await;
         } else {
-            open.roll_back().await
+            open.roll_back().await;
         }
         let found = ask.await.unwrap().map(|recorded| recorded.turn.version);
         assert_eq!(found, commits.then_some(Version(2)));

@@ -17,8 +17,8 @@ mod server;
 pub(crate) use gate::{Gate, GatedBlobs, GatedMeta};
 pub(crate) use node::{Node, Told, blob_keys, config, id_of, payload, read_all, request};
 pub(crate) use proxy::{Harm, Proxy, error_response};
-pub(crate) use server::PostgresServer;
 pub(crate) use rows::{Line, branch_id, generation, key, leased, tenant, turn_of};
+pub(crate) use server::PostgresServer;
 
 use secrecy::SecretString;
 use sqlx::{Column as _, Row as _, TypeInfo as _, ValueRef as _};
@@ -295,7 +295,6 @@ impl Database {
     }
 
     /// Runs a statement that a test put together.
-    #[expect(clippy::disallowed_types, reason = "the test makes the statement of names of the schema")]
     pub(crate) async fn execute_made(&self, sql: String) {
         let sql = sqlx::AssertSqlSafe(sql);
         match &self.raw {
@@ -305,7 +304,6 @@ impl Database {
     }
 
     /// All rows of a table, in no order.
-    #[expect(clippy::disallowed_types, reason = "the test makes the statement of names of the schema")]
     pub(crate) async fn rows_of(&self, table: &str) -> Vec<Vec<String>> {
         let sql = sqlx::AssertSqlSafe(format!("SELECT * FROM {table}"));
         match &self.raw {
@@ -354,10 +352,15 @@ impl OpenTransaction {
 }
 
 pub(crate) fn postgres_at(url: &str, connections: u32) -> SqlMetaStore {
+    postgres_in_time(url, connections, Duration::from_secs(20))
+}
+
+/// A store in Postgres where nobody waits longer for a connection.
+pub(crate) fn postgres_in_time(url: &str, connections: u32, acquire_timeout: Duration) -> SqlMetaStore {
     let options = PostgresOptions {
         url: SecretString::from(url),
         pools: PoolSizes { write: connections, read: connections, background: connections },
-        acquire_timeout: Duration::from_secs(20),
+        acquire_timeout,
     };
     SqlMetaStore::postgres(&options).unwrap()
 }

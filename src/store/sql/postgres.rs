@@ -66,7 +66,8 @@ impl Postgres {
 impl Database for Postgres {
     async fn query(&self, lane: Lane, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
         loop {
-            let mut connection = self.pool(lane).acquire().await.map_err(|error| classify("connect", error))?;
+            let mut connection =
+                self.pool(lane).acquire().await.map_err(|error| classify("connect", error))?;
             let result = in_time(lane, bind(sql, args.clone()).fetch_all(&mut *connection)).await;
             match &result {
                 Err(error) if connection.was_idle() && is_disconnect(error) => continue,
