@@ -6,12 +6,16 @@
 //! Floors and calls are measured in turn, one sample each, so that whatever else
 //! the machine does falls on both. A ratio is one of medians of the same round.
 
+#[path = "support/blobs.rs"]
+mod blobs;
 #[path = "support/echo.rs"]
 mod echo;
 #[path = "support/figures.rs"]
 mod figures;
 #[path = "support/floors.rs"]
 mod floors;
+#[path = "support/process.rs"]
+mod process;
 #[path = "support/service.rs"]
 mod service;
 #[path = "support/turns.rs"]
@@ -83,9 +87,8 @@ async fn measure(backend: Backend) -> anyhow::Result<()> {
     }
     let (mut of_service, mut of_echo) = begin(&clients, "short", FORMATS[0].1).await?;
     for _ in 0..SHORT_TURNS {
+        of_echo.keep(of_service.version).await?;
         of_service.persist().await?;
-        of_echo.version = 0;
-        of_echo.persist().await?;
     }
     let rounds = in_rounds(
         async || time(floors.read()).await,
@@ -94,8 +97,7 @@ async fn measure(backend: Backend) -> anyhow::Result<()> {
     );
     rows.push(summary("restore of 64 KiB", &rounds.await?, "≤ 1.5"));
     let held = of_echo.window.clone();
-    of_echo.version = 0;
-    of_echo.persist().await?;
+    of_echo.keep(of_service.version).await?;
     let rounds = in_rounds(
         async || time(floors.read()).await,
         async || of_echo.restore(held.clone()).await,

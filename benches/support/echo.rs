@@ -2,6 +2,8 @@
 //! memory and gives it back. What a call of it takes, gRPC and the loopback
 //! take.
 
+#![allow(dead_code, reason = "each benchmark uses its part of it")]
+
 use anyhow::Context as _;
 use futures::stream::{self, Stream, StreamExt as _};
 use std::collections::HashMap;

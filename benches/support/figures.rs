@@ -1,5 +1,7 @@
 //! Samples, medians and tables.
 
+#![allow(dead_code, reason = "each benchmark uses its part of it")]
+
 use std::time::Duration;
 
 /// Times that one thing took.
@@ -13,6 +15,10 @@ impl Samples {
 
     pub(crate) fn extend(&mut self, other: &Self) {
         self.0.extend(&other.0);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Milliseconds below which that share of the samples lies.

@@ -1,5 +1,8 @@
 //! What the stores themselves take: a commit, a read, an object.
 
+#![allow(dead_code, reason = "each benchmark uses its part of it")]
+
+use super::blobs::CountedBlobs;
 use super::service::{Backend, Stores};
 use bytes::Bytes;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
@@ -14,6 +17,9 @@ const TABLE_SQLITE: &str = "CREATE TABLE bench_floor (id INTEGER PRIMARY KEY, bo
 const TABLE_POSTGRES: &str = "CREATE TABLE bench_floor (id BIGINT PRIMARY KEY, body TEXT NOT NULL)";
 const INSERT: &str = "INSERT INTO bench_floor (id, body) VALUES ($1, $2)";
 const SELECT: &str = "SELECT body FROM bench_floor WHERE id = $1";
+/// The same commit for pgbench.
+pub(crate) const PGBENCH_SCRIPT: &str = "\\set id random(1000000000, 9000000000000000)\n\
+    INSERT INTO bench_floor (id, body) VALUES (:id, repeat('x', 192)) ON CONFLICT DO NOTHING;\n";
 /// With its key the row has 200 bytes.
 const BODY_BYTES: usize = 192;
 
@@ -31,7 +37,7 @@ enum Database {
 #[derive(Debug)]
 pub(crate) struct Floors {
     database: Database,
-    pub(crate) blobs: Arc<dyn BlobStore>,
+    pub(crate) blobs: CountedBlobs,
     entropy: Arc<Entropy>,
     rows: i64,
 }
@@ -45,6 +51,8 @@ impl Floors {
                 let connect = SqliteConnectOptions::new()
                     .filename(directory.join("floor.db"))
                     .create_if_missing(true)
+                    .page_size(1024)
+                    .pragma("wal_autocheckpoint", "8192")
                     .journal_mode(SqliteJournalMode::Wal)
                     .synchronous(SqliteSynchronous::Full);
                 let pool = || SqlitePoolOptions::new().max_connections(1).test_before_acquire(false);
@@ -60,7 +68,7 @@ impl Floors {
                 Database::Postgres(pool)
             }
         };
-        let blobs = blobs(stores, &entropy).await?;
+        let blobs = CountedBlobs::new(service_blobs(stores, &entropy).await?);
         let mut floors = Self { database, blobs, entropy, rows: 0 };
         floors.commit().await?;
         Ok(floors)
@@ -93,6 +101,20 @@ impl Floors {
         Ok(())
     }
 
+    /// Bytes that Postgres has written to its WAL.
+    pub(crate) async fn wal_bytes(&self) -> anyhow::Result<Option<u64>> {
+        let Database::Postgres(pool) = &self.database else { return Ok(None) };
+        let bytes: i64 = sqlx::query_scalar("SELECT (pg_current_wal_insert_lsn() - '0/0')::BIGINT")
+            .fetch_one(pool)
+            .await?;
+        Ok(Some(bytes.try_into()?))
+    }
+
+    /// Bytes of the service's objects.
+    pub(crate) async fn object_bytes(&self) -> anyhow::Result<u64> {
+        Ok(self.blobs.bytes().await?.0)
+    }
+
     /// Puts an object and tells its key.
     pub(crate) async fn put(&self, body: &Bytes) -> anyhow::Result<String> {
         let key = format!("floor/{}", self.entropy.hex::<16>());
@@ -102,10 +124,10 @@ impl Floors {
 }
 
 /// The blob store that the service uses.
-pub(crate) async fn blobs(stores: &Stores, entropy: &Arc<Entropy>) -> anyhow::Result<Arc<dyn BlobStore>> {
+async fn service_blobs(stores: &Stores, entropy: &Arc<Entropy>) -> anyhow::Result<Arc<dyn BlobStore>> {
     Ok(match stores.backend {
         Backend::Embedded => {
-            Arc::new(LocalBlobs::open(&stores.directory.path().join("floor-blobs"), entropy.clone())?)
+            Arc::new(LocalBlobs::open(&stores.directory.path().join("data/blobs"), entropy.clone())?)
         }
         Backend::Networked => Arc::new(
             S3Blobs::connect(S3Options {

@@ -1,10 +1,14 @@
 //! The service as it is run: a process of its own, over stores of its own.
 
+#![allow(dead_code, reason = "each benchmark uses its part of it")]
+
+use super::process;
 use anyhow::Context as _;
 use sqlx::Connection as _;
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 use turnkeep::client::Client;
 
@@ -122,8 +126,14 @@ impl Service {
         Ok(Client::connect(&self.address).await?)
     }
 
-    pub(crate) fn process_id(&self) -> u32 {
-        self.process.id()
+    /// Processor time that the service has used.
+    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
+        process::cpu(self.process.id())
+    }
+
+    /// Bytes that the service has written to disks.
+    pub(crate) fn written_bytes(&self) -> anyhow::Result<u64> {
+        process::written_bytes(self.process.id())
     }
 }
 
@@ -134,7 +144,8 @@ impl Drop for Service {
     }
 }
 
-fn turnkeep() -> Command {
+/// The command.
+pub(crate) fn turnkeep() -> Command {
     Command::new(env!("CARGO_BIN_EXE_turnkeep"))
 }
 

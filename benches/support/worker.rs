@@ -1,5 +1,7 @@
 //! A worker's calls, timed.
 
+#![allow(dead_code, reason = "each benchmark uses its part of it")]
+
 use super::turns;
 use std::time::Duration;
 use turnkeep::client::{Client, Window};
@@ -34,6 +36,12 @@ impl Worker {
         self.send(entries).await
     }
 
+    /// Sends an echo the turn after a version, to keep it.
+    pub(crate) async fn keep(&mut self, version: u64) -> anyhow::Result<()> {
+        self.version = 0;
+        self.send(turns::typical(self.format, version)).await.map(drop)
+    }
+
     async fn send(&mut self, entries: Vec<pb::NewEntry>) -> anyhow::Result<Duration> {
         let create =
             (self.version == 0).then(|| pb::Session { format: self.format.into(), ..Default::default() });
@@ -61,5 +69,11 @@ impl Worker {
         let started = Stopwatch::start();
         self.client.restore(&mut self.window, request).await?;
         Ok(started.elapsed())
+    }
+
+    /// Bytes that the session's turns take in storage.
+    pub(crate) async fn stored_bytes(&mut self) -> anyhow::Result<u64> {
+        let request = pb::GetSessionRequest { name: self.session.clone() };
+        Ok(self.client.sessions.get_session(request).await?.into_inner().stored_bytes())
     }
 }
