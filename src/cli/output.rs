@@ -10,6 +10,13 @@ pub(super) fn print(line: &str) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{line}")?)
 }
 
+/// Text for a terminal, of which a caller has made what it wanted: control
+/// characters are shown as escapes, so that they do nothing.
+pub(super) fn harmless(text: &str) -> String {
+    let show = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
+    text.chars().map(show).collect()
+}
+
 /// Prints a value as a line of JSON.
 pub(super) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string(value)?)
@@ -50,6 +57,7 @@ pub(super) fn bytes(bytes: u64) -> String {
 
 /// A table with right-aligned columns but the first.
 pub(super) fn table(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(|cell| harmless(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<_> = (0..columns)
         .map(|i| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0))
@@ -107,6 +115,12 @@ pub(super) fn session_json(session: &pb::Session) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_do_nothing_to_a_terminal() {
+        let text = "a\u{1b}]0;title\u{7}b\u{9b}2J\r\n\u{7f}é";
+        assert_eq!(harmless(text), "a\\u{1b}]0;title\\u{7}b\\u{9b}2J\\r\\n\\u{7f}é");
+    }
 
     #[test]
     fn tables_align_and_names_lose_their_prefix() {

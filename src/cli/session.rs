@@ -1,6 +1,8 @@
 //! `turnkeep session`.
 
-use super::output::{bytes, hex, name, print, print_json, progress, say, session_json, table, time};
+use super::output::{
+    bytes, harmless, hex, name, print, print_json, progress, say, session_json, table, time,
+};
 use super::{Remote, resource_name};
 use crate::client::Client;
 use crate::clock;
@@ -133,7 +135,7 @@ impl Show {
         let text =
             |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         for (field, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
-            print(&format!("{field:<22} {}", text(value)))?;
+            print(&harmless(&format!("{field:<22} {}", text(value))))?;
         }
         let mut rows = vec![
             ["version", "kind", "entries", "tokens", "bytes", "time", "request"].map(str::to_owned).to_vec(),

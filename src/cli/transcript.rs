@@ -1,7 +1,7 @@
 //! `turnkeep transcript`.
 
 use super::import::Import;
-use super::output::{hex, name, print, print_json, progress, say, time};
+use super::output::{harmless, hex, name, print, print_json, progress, say, time};
 use super::{Remote, resource_name};
 use crate::client::Client;
 use crate::clock;
@@ -130,10 +130,13 @@ impl Show {
         }
         for repair in &header.repairs {
             let kind = name(repair.kind().as_str_name(), "REPAIR_KIND_");
-            say(&format!("repair: {kind} entries {:?} {} {}", repair.seqs, repair.id, repair.detail));
+            say(&harmless(&format!(
+                "repair: {kind} entries {:?} {} {}",
+                repair.seqs, repair.id, repair.detail
+            )));
         }
         for call in &header.unanswered_calls {
-            say(&format!("unanswered: {} {} in entry {}", call.name, call.call_id, call.seq));
+            say(&harmless(&format!("unanswered: {} {} in entry {}", call.name, call.call_id, call.seq)));
         }
         let fits = header.fits.map_or("unknown", |fits| if fits { "yes" } else { "no" });
         say(&format!(
@@ -182,14 +185,13 @@ struct EntryLine<'a> {
     payload: &'a serde_json::value::RawValue,
 }
 
-/// The beginning of a payload. Control characters cannot be in it raw, so it is
-/// safe on a terminal.
+/// The beginning of a payload.
 fn excerpt(payload: &[u8], width: usize) -> String {
     let text = String::from_utf8_lossy(payload);
     if width == 0 || text.chars().count() <= width {
-        return text.into_owned();
+        return harmless(&text);
     }
-    text.chars().take(width).chain(['…']).collect()
+    harmless(&text.chars().take(width).chain(['…']).collect::<String>())
 }
 
 #[derive(Debug, Args)]
@@ -286,11 +288,13 @@ impl Tail {
                 continue;
             }
             idle = Duration::ZERO;
-            version = session.version;
-            if session.head_seq + 1 < next {
-                say(&format!("rewound to entry {}", session.head_seq));
-                next = session.head_seq + 1;
+            if let Some(kept) = rewound_to(&mut client, &name, version, &session).await?
+                && kept + 1 < next
+            {
+                say(&format!("rewound to entry {kept}"));
+                next = kept + 1;
             }
+            version = session.version;
             let request = pb::ReadTranscriptRequest {
                 session: name.clone(),
                 first_seq: Some(next),
@@ -304,4 +308,34 @@ impl Tail {
             .await?;
         }
     }
+}
+
+/// The newest entry that no rewind after `version` took back; nothing if there
+/// was none.
+async fn rewound_to(
+    client: &mut Client,
+    name: &str,
+    version: u64,
+    session: &pb::Session,
+) -> anyhow::Result<Option<u64>> {
+    let mut request = pb::ListTurnsRequest { name: name.to_owned(), ..Default::default() };
+    let mut kept = None;
+    // At the start there is nothing to take back.
+    while version > 0 {
+        let page = client.sessions.list_turns(request).await?.into_inner();
+        let new = page.turns.iter().take_while(|turn| turn.version > version);
+        let new = new.filter(|turn| turn.version <= session.version);
+        let rewinds = new.filter(|turn| turn.kind() == pb::TurnKind::Rewind).map(|turn| turn.last_seq);
+        kept = kept.into_iter().chain(rewinds).min();
+        let is_all = page.turns.last().is_none_or(|turn| turn.version <= version);
+        if is_all || page.next_page_token.is_empty() {
+            break;
+        }
+        request = pb::ListTurnsRequest {
+            name: name.to_owned(),
+            page_token: page.next_page_token,
+            ..Default::default()
+        };
+    }
+    Ok(kept)
 }
