@@ -6,6 +6,8 @@
 mod backends;
 #[path = "support/command.rs"]
 mod command;
+#[path = "cli/growth.rs"]
+mod growth;
 #[path = "cli/operate.rs"]
 mod operate;
 
@@ -162,10 +164,14 @@ async fn transcripts_are_imported_and_exported(backend: Backend) {
         served.run(&["transcript", "import", grown.to_str().unwrap(), "--source", "openai-chat"]).output();
         assert_eq!(served.run(&["transcript", "export", "grown"]).output(), lines[..count].concat());
     }
-    fs::write(&grown, "{\"role\":\"user\",\"content\":\"other\"}\n").unwrap();
-    let failure =
-        served.run(&["transcript", "import", grown.to_str().unwrap(), "--source", "openai-chat"]).failure();
-    assert!(failure.contains("VERSION_MISMATCH"), "{failure}");
+    let before = served.run(&["session", "show", "grown", "--json"]).output();
+    let import = ["transcript", "import", grown.to_str().unwrap(), "--source", "openai-chat"];
+    fs::write(&grown, lines[..2].concat()).unwrap();
+    served.run(&import).output();
+    fs::write(&grown, &lines[1]).unwrap();
+    let failure = served.run(&import).failure();
+    assert!(failure.contains("sessions/grown goes on otherwise than the file"), "{failure}");
+    assert_eq!(served.run(&["session", "show", "grown", "--json"]).output(), before);
     served.stop();
 }
 

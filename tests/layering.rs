@@ -42,6 +42,7 @@ const LAYERS: [&str; 19] = [
 const SIDEWAYS: &[(&str, &[&str])] = &[
     ("cli::fsck", &["cli::output"]),
     ("cli::import", &["cli::output"]),
+    ("cli::import::growth", &["cli::transcript"]),
     ("cli::migrate", &["cli::output"]),
     ("cli::replay", &["cli::import", "cli::output", "cli::session", "cli::transcript"]),
     ("cli::session", &["cli::output"]),

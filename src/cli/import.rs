@@ -1,15 +1,19 @@
 //! `turnkeep transcript import`.
 
+mod growth;
+
 use super::Remote;
 use super::output::{print, print_json, progress, say, table};
-use crate::client::Client;
-use crate::codec::digest;
+use crate::client::{Client, ClientError};
 use crate::import::{self, ImportedTurn, Options, ParentThread, Source, Thread};
-use crate::model::{Digest, SessionId, WireFormat};
+use crate::model::{SessionId, WireFormat};
 use crate::rpc::pb;
 use anyhow::Context as _;
 use bytes::Bytes;
 use clap::Args;
+use growth::Continuation;
+use indicatif::ProgressBar;
+use pb::persist_transcript_request::{Append, Input};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -72,12 +76,7 @@ impl Import {
         for (thread, id) in imported.threads.iter().zip(&ids) {
             let labels = labels(thread, imported.source, &ids);
             let session = session(thread, labels);
-            let mut chain = Digest::default();
-            for (version, turn) in (0..).zip(&thread.turns) {
-                chain = digest_of_turn(chain, turn);
-                persist(client, id, &session, version, chain, turn).await?;
-                bar.inc(1);
-            }
+            import_thread(client, id, &session, thread, &bar).await?;
             let entries: usize = thread.turns.iter().map(|turn| turn.entries.len()).sum();
             let format = thread.format.to_string();
             if self.remote.json {
@@ -187,35 +186,45 @@ pub(super) fn usage(turn: &ImportedTurn) -> Option<pb::Usage> {
     })
 }
 
-/// Chains a turn to those before it, so that its request id is the same in a
-/// longer version of the file.
-fn digest_of_turn(before: Digest, turn: &ImportedTurn) -> Digest {
-    turn.entries.iter().fold(before, |chain, entry| digest::prefix(chain, digest::sha256(&entry.payload)))
-}
-
-async fn persist(
+/// Persists what the session lacks of a thread.
+async fn import_thread(
     client: &mut Client,
     id: &SessionId,
     session: &pb::Session,
-    version: u64,
-    chain: Digest,
-    turn: &ImportedTurn,
+    thread: &Thread,
+    bar: &ProgressBar,
 ) -> anyhow::Result<()> {
-    use pb::persist_transcript_request::{Append, Input};
-    let request = pb::PersistTranscriptRequest {
-        session: id.resource_name(),
-        request_id: format!("import-{version}-{chain}"),
-        expected_version: Some(version),
-        input: Some(Input::Append(Append { entries: new_entries(turn) })),
-        usage: usage(turn),
-        create_if_missing: (version == 0).then(|| session.clone()),
-        ..Default::default()
-    };
-    client
-        .transcripts
-        .persist_transcript(request)
-        .await
-        .map_err(crate::client::ClientError::from)
-        .with_context(|| format!("turn {} of {id}", version + 1))?;
+    let name = id.resource_name();
+    let ids = growth::request_ids(&thread.turns);
+    let found = growth::find(client, &name, &thread.turns, &ids).await?;
+    let mut create = found.is_none().then(|| session.clone());
+    let Continuation { known, mut version, back_to } =
+        found.unwrap_or(Continuation { known: 0, version: 0, back_to: None });
+    if let (Some(back_to), Some(next)) = (back_to, ids.get(known)) {
+        let request = pb::RewindSessionRequest {
+            name: name.clone(),
+            version: back_to,
+            expected_version: Some(version),
+            request_id: format!("{next}-{version}-back"),
+        };
+        version = client.sessions.rewind_session(request).await?.into_inner().version;
+    }
+    bar.inc(known as u64);
+    for (turn, request_id) in thread.turns.iter().zip(&ids).skip(known) {
+        let request = pb::PersistTranscriptRequest {
+            session: name.clone(),
+            request_id: format!("{request_id}-{version}"),
+            expected_version: Some(version),
+            input: Some(Input::Append(Append { entries: new_entries(turn) })),
+            usage: usage(turn),
+            create_if_missing: create.take(),
+            ..Default::default()
+        };
+        let persisted = client.transcripts.persist_transcript(request).await;
+        let persisted =
+            persisted.map_err(ClientError::from).with_context(|| format!("turn {} of {id}", version + 1))?;
+        version = persisted.into_inner().version;
+        bar.inc(1);
+    }
     Ok(())
 }
