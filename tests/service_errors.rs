@@ -195,6 +195,8 @@ async fn wrong_persists_are_refused(backend: Backend) {
         let request = pb::PersistTranscriptRequest { score: Some(score), ..append(SESSION, "r", &["{}"]) };
         is_of_field(service.persist(request).await, "score", "must be a finite number");
     }
+    let request = pb::PersistTranscriptRequest { input: None, ..append(SESSION, "r", &["{}"]) };
+    is_of_field(service.persist(request).await, "input", "must be set");
     let request = pb::PersistTranscriptRequest { step_kind: "k".repeat(65), ..append(SESSION, "r", &["{}"]) };
     is_of_field(service.persist(request).await, "step_kind", "has 65 bytes; at most 64 are allowed");
     let over = TOKENS_MAX + 1;

@@ -30,7 +30,14 @@ impl Transcripts {
     ) -> Result<pb::PersistTranscriptResponse, Error> {
         use pb::persist_transcript_request::{Append, Input as Wire, Snapshot};
         let input = match request.input {
-            None => Input::Append(vec![]),
+            // A kind that this version does not know looks like this too: its
+            // entries must not be lost.
+            None => {
+                return Err(Error::invalid(
+                    "input",
+                    "must be set: `append`, if only with no entries, or `snapshot`",
+                ));
+            }
             Some(Wire::Append(Append { entries })) => {
                 Input::Append(convert::new_entries("append.entries", entries)?)
             }
