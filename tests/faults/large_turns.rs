@@ -124,6 +124,27 @@ async fn a_large_turn_after_a_rewind_goes_to_the_object_store_too() {
     site.node.assert_healthy().await;
 }
 
+/// A disk that is not mounted, as the service finds it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blob_directory_that_is_away_is_an_outage_and_no_loss() {
+    let site = Site::new(Database::sqlite().await).await;
+    let key = key("s");
+    site.node.create(&key).await;
+    let large = site.persist(&key, "large", 2 * MIB).await.unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let away = elsewhere.path().join("away");
+    std::fs::rename(site.directory.path(), &away).unwrap();
+    let other = site.another().await;
+    assert_retryable(other.restore(&key).await, Reason::ObjectsUnavailable);
+    assert_retryable(other.read(&key).await, Reason::ObjectsUnavailable);
+    assert_eq!(site.persist(&key, "large", 2 * MIB).await.unwrap(), large);
+    assert_eq!(site.persist(&key, "next", 2 * MIB).await.unwrap().version, Version(2));
+    assert_eq!(site.database.rows("SELECT version FROM journal").await, [["2"]]);
+    std::fs::rename(&away, site.directory.path()).unwrap();
+    assert_eq!(other.read(&key).await.unwrap().entries.len(), 2);
+    site.node.assert_healthy().await;
+}
+
 mod heavy {
     use super::*;
     use bytes::Bytes;
