@@ -16,6 +16,7 @@ use crate::store::metered::MeteredBlobs;
 use crate::store::s3::{S3Blobs, S3Options};
 use crate::store::sql::{PostgresOptions, SqlMetaStore};
 use crate::store::{BlobStore, MetaStore};
+use crate::telemetry;
 use crate::tokens::TokenCounter;
 use anyhow::Context as _;
 use axum::Router;
@@ -239,6 +240,10 @@ impl Running {
     }
 
     fn spawn_http(&self, listener: TcpListener, metrics: Option<PrometheusHandle>) {
+        if let Some(metrics) = metrics.clone() {
+            let interval = telemetry::METRICS_UPKEEP_INTERVAL;
+            self.servers.spawn(telemetry::keep_metrics(metrics, interval, self.stop.clone()));
+        }
         let render = move || metrics.as_ref().map(PrometheusHandle::render).unwrap_or_default();
         let router = Router::new()
             .route("/metrics", get(|| async move { render() }))
