@@ -8,8 +8,8 @@ use crate::limits::REQUEST_BYTES_MAX;
 use crate::model::{TenantId, Tokenizer, WireFormat};
 use crate::rpc::pb::session_service_server::SessionServiceServer;
 use crate::rpc::pb::transcript_service_server::TranscriptServiceServer;
-use crate::rpc::{self, Sessions, Transcripts, pb};
-use crate::settings::{Blobs, BlobsKind, Metadata, Settings};
+use crate::rpc::{self, Admission, Sessions, Transcripts, pb};
+use crate::settings::{self, Blobs, BlobsKind, Metadata, Settings};
 use crate::store::local::LocalBlobs;
 use crate::store::metered::MeteredBlobs;
 #[cfg(feature = "s3")]
@@ -180,7 +180,7 @@ pub async fn start_over(
         .await
         .with_context(|| format!("cannot listen on {}", running.http))?;
     (running.grpc, running.http) = (grpc.local_addr()?, http.local_addr()?);
-    running.spawn_grpc(grpc, settings.server.reflection, stores)?;
+    running.spawn_grpc(grpc, &settings.server, stores)?;
     running.spawn_http(http, metrics);
     running.servers.close();
     tracing::info!(grpc = %running.grpc, http = %running.http, "turnkeep listens");
@@ -193,7 +193,14 @@ impl Running {
         &self.engine
     }
 
-    fn spawn_grpc(&self, listener: TcpListener, reflection: bool, stores: Stores) -> anyhow::Result<()> {
+    fn spawn_grpc(
+        &self,
+        listener: TcpListener,
+        settings: &settings::Server,
+        stores: Stores,
+    ) -> anyhow::Result<()> {
+        let wait = Duration::from_secs(settings.persist_wait_seconds);
+        let admission = Admission::new(settings.persist_bytes_in_flight, wait);
         let tenant = TenantId::default_tenant();
         let sessions = SessionServiceServer::new(Sessions::new(self.engine.clone(), tenant.clone()))
             .max_decoding_message_size(REQUEST_BYTES_MAX);
@@ -208,10 +215,11 @@ impl Running {
             .max_concurrent_streams(STREAMS_PER_CONNECTION)
             .max_connection_age(CONNECTION_AGE)
             .layer(MapResponseLayer::new(rpc::complete))
+            .layer(admission)
             .add_service(health_service)
             .add_service(sessions)
             .add_service(transcripts);
-        if reflection {
+        if settings.reflection {
             let builder = || {
                 tonic_reflection::server::Builder::configure()
                     .register_encoded_file_descriptor_set(pb::DESCRIPTORS)

@@ -51,6 +51,7 @@ fn describe() {
     describe_counter!("turnkeep_restores_total", "Restores, by how the window was sent");
     describe_counter!("turnkeep_restored_payload_bytes_total", "Bytes of the window items that were sent");
     describe_counter!("turnkeep_requests_total", "gRPC calls, by method and status");
+    describe_counter!("turnkeep_overloaded_total", "Requests that were refused for want of room in memory");
     describe_histogram!("turnkeep_request_seconds", "Time until the answer or its first message, by method");
     describe_counter!("turnkeep_version_conflicts_total", "Persists that expected another version");
     describe_counter!(

@@ -177,8 +177,23 @@ pub(super) struct Base {
 impl Engine {
     /// Commits one turn.
     pub async fn persist(&self, request: PersistRequest) -> Result<PersistReply, Error> {
+        self.persist_holding(request, ()).await
+    }
+
+    /// Commits one turn, and keeps `held` until that is done, whatever becomes of
+    /// the caller.
+    pub async fn persist_holding(
+        &self,
+        request: PersistRequest,
+        held: impl Send + 'static,
+    ) -> Result<PersistReply, Error> {
         let engine = self.clone();
-        self.detached(async move { engine.persist_detached(request).await }).await
+        self.detached(async move {
+            let reply = engine.persist_detached(request).await;
+            drop(held);
+            reply
+        })
+        .await
     }
 
     async fn persist_detached(&self, request: PersistRequest) -> Result<PersistReply, Error> {
