@@ -56,7 +56,7 @@ impl Engine {
     async fn fork_detached(&self, request: ForkRequest) -> Result<SessionView, Error> {
         let key = SessionKey { tenant: request.source.tenant.clone(), session: request.session()? };
         let refusal = match self.make_fork(&request, &key).await {
-            Ok(CreateOutcome::Created) => return self.get_session(&key).await,
+            Ok(CreateOutcome::Created) => return self.written_session(&key).await,
             Ok(CreateOutcome::Taken { deleted }) => {
                 Error::SessionExists { session: key.session.clone(), deleted }
             }
