@@ -437,7 +437,7 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
 
     /// Makes a session, and its forks if so asked, unreadable and writes their
     /// deletions and tombstones. Returns the sessions that were deleted by this
-    /// call; empty if the session is not live.
+    /// call: of one that is not live only its forks, if any.
     async fn delete_session(
         &self,
         key: &SessionKey,

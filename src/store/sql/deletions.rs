@@ -27,7 +27,8 @@ macro_rules! forks {
 const FORKS_OF_SESSION: Sql = Sql::both(forks!("tenant = $1 AND session_id = $2"));
 const FORKS_OF_BRANCH: Sql = Sql::both(forks!("tenant = $1 AND branch_id = $2"));
 
-/// Makes a session, and its forks if so asked, unreadable.
+/// Makes a session, and its forks if so asked, unreadable. Of one that was
+/// deleted before, only the forks.
 pub(super) async fn delete(
     db: &dyn Database,
     key: &SessionKey,
@@ -37,19 +38,16 @@ pub(super) async fn delete(
 ) -> Result<Vec<SessionId>, StoreError> {
     let tenant = &key.tenant;
     let mut tx = db.begin(Lane::Write).await?;
-    if tx.query(sessions::LOCK_HEAD, args![tenant, &key.session]).await?.is_empty() {
-        tx.rollback().await?;
-        return Ok(vec![]);
+    let mut deleted = Vec::new();
+    if !tx.query(sessions::LOCK_HEAD, args![tenant, &key.session]).await?.is_empty() {
+        deleted.push(key.session.clone());
     }
-    let mut deleted = vec![key.session.clone()];
     if include_forks {
-        let forks = tx.query(FORKS_OF_SESSION, args![tenant, &key.session, i64::MAX]).await?;
-        for mut row in forks {
-            let fork = rows::session_id(&mut row)?;
-            if fork != key.session && !tx.query(sessions::LOCK_HEAD, args![tenant, &fork]).await?.is_empty() {
-                deleted.push(fork);
-            }
-        }
+        lock_forks(tx.as_mut(), key, &mut deleted).await?;
+    }
+    if deleted.is_empty() {
+        tx.rollback().await?;
+        return Ok(deleted);
     }
     for session in &deleted {
         hide(tx.as_mut(), tenant, session, now, erase_not_before).await?;
@@ -57,8 +55,36 @@ pub(super) async fn delete(
     for session in &deleted {
         release(tx.as_mut(), tenant, session, erase_not_before).await?;
     }
+    // The forks may have been all that kept it.
+    if !deleted.contains(&key.session) {
+        release(tx.as_mut(), tenant, &key.session, erase_not_before).await?;
+    }
     tx.commit().await?;
     Ok(deleted)
+}
+
+/// Locks the forks of a session, and theirs, and appends them to `locked`.
+async fn lock_forks(
+    tx: &mut dyn Transaction,
+    key: &SessionKey,
+    locked: &mut Vec<SessionId>,
+) -> Result<(), StoreError> {
+    // Until one has its lock it may be forked itself; what is locked cannot be.
+    loop {
+        let before = locked.len();
+        let forks = tx.query(FORKS_OF_SESSION, args![&key.tenant, &key.session, i64::MAX]).await?;
+        for mut row in forks {
+            let fork = rows::session_id(&mut row)?;
+            if !locked.contains(&fork)
+                && !tx.query(sessions::LOCK_HEAD, args![&key.tenant, &fork]).await?.is_empty()
+            {
+                locked.push(fork);
+            }
+        }
+        if locked.len() == before {
+            return Ok(());
+        }
+    }
 }
 
 /// Makes a session unreadable and writes its deletion.
