@@ -16,7 +16,8 @@ use stores::{Directory, blob_keys};
 use turnkeep::clock::{Clock as _, SystemClock};
 use turnkeep::codec::digest;
 use turnkeep::entropy::Entropy;
-use turnkeep::store::blob::BlobInfo;
+use turnkeep::store::blob::{BlobInfo, verifies_checksums};
+use turnkeep::store::faulty::{Fault, FaultyBlobs};
 use turnkeep::store::local::LocalBlobs;
 use turnkeep::store::{BlobStore, ErrorKind, StoreError};
 
@@ -324,6 +325,22 @@ async fn bytes_that_do_not_have_their_digest_are_not_stored_by_s3() {
     let error = blobs.put_new("a/k", Bytes::from_static(b"x"), digest::sha256(b"y")).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Internal, "{error:?}");
     assert_eq!(blobs.size("a/k").await.unwrap(), None);
+    for _ in 0..2 {
+        assert!(verifies_checksums(blobs.as_ref()).await.unwrap());
+    }
+}
+
+/// A directory takes any digest, as S3 servers do that ignore it.
+#[tokio::test]
+async fn a_store_that_ignores_digests_is_found_out_at_every_start() {
+    let directory = Directory::new();
+    for _ in 0..2 {
+        assert!(!verifies_checksums(directory.blobs.as_ref()).await.unwrap());
+    }
+    let down = FaultyBlobs::new(directory.blobs.clone());
+    down.set(Fault::Down);
+    let error = verifies_checksums(&down).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable, "an outage says nothing of it");
 }
 
 #[cfg(feature = "s3")]

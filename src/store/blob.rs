@@ -53,7 +53,8 @@ pub trait BlobStore: std::fmt::Debug + Send + Sync + 'static {
     ) -> Result<Vec<BlobInfo>, StoreError>;
 
     /// Checks that the store can be used and keeps its promises, above all that
-    /// it refuses to overwrite. Called once at start-up.
+    /// it refuses to overwrite. Called once at start-up. What the service can do
+    /// without is told in the log.
     async fn probe(&self) -> Result<(), StoreError>;
 }
 
@@ -74,5 +75,18 @@ pub(super) async fn probe_create_only(store: &dyn BlobStore) -> Result<(), Store
         Ok(())
     } else {
         Err(StoreError::new(ErrorKind::Internal, "the blob store does not return what was put"))
+    }
+}
+
+/// Whether a store refuses bytes that do not have the digest that was given for
+/// them. Without that, what is damaged on its way is found only when it is read.
+pub async fn verifies_checksums(store: &dyn BlobStore) -> Result<bool, StoreError> {
+    const KEY: &str = "probe/checksum";
+    match store.put_new(KEY, Bytes::from_static(b"turnkeep"), digest::sha256(b"another")).await {
+        // If the key is taken the store let it in at an earlier start.
+        Ok(()) => Ok(false),
+        Err(error) if error.kind == ErrorKind::KeyTaken => Ok(false),
+        Err(error) if error.is_retryable() => Err(error),
+        Err(_) => Ok(true),
     }
 }

@@ -4,7 +4,7 @@
 use crate::clock::{self, Micros};
 use crate::codec::digest;
 use crate::model::Digest;
-use crate::store::blob::{BlobInfo, BlobStore};
+use crate::store::blob::{BlobInfo, BlobStore, probe_create_only, verifies_checksums};
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
 use aws_config::retry::RetryConfig;
@@ -206,7 +206,11 @@ impl BlobStore for S3Blobs {
     }
 
     async fn probe(&self) -> Result<(), StoreError> {
-        crate::store::blob::probe_create_only(self).await
+        probe_create_only(self).await?;
+        if !verifies_checksums(self).await? {
+            tracing::warn!(bucket = self.bucket, "the object store does not verify SHA-256 checksums");
+        }
+        Ok(())
     }
 }
 
