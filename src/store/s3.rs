@@ -231,25 +231,23 @@ where
 /// runs, and until then it does as in any other outage.
 /// Source: <https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html>.
 fn kind_of(status: Option<u16>, code: Option<&str>) -> ErrorKind {
-    match (status, code) {
-        (Some(404), Some("NoSuchBucket")) => ErrorKind::Unavailable,
-        (Some(404), _) => ErrorKind::NotFound,
-        (Some(507), _) => ErrorKind::Full,
-        (Some(301 | 307 | 401 | 403 | 408 | 409 | 429 | 500..) | None, _) => ErrorKind::Unavailable,
-        // An answer to HEAD has no code.
-        (
-            Some(400),
-            None
-            | Some(
-                "ExpiredToken"
-                | "InvalidToken"
-                | "TokenRefreshRequired"
-                | "RequestTimeout"
-                | "IncompleteBody"
-                | "AuthorizationHeaderMalformed",
-            ),
-        ) => ErrorKind::Unavailable,
-        (Some(_), _) => ErrorKind::Internal,
+    // Answers to HEAD have no code.
+    const MENDABLE: [Option<&str>; 7] = [
+        None,
+        Some("AuthorizationHeaderMalformed"),
+        Some("ExpiredToken"),
+        Some("IncompleteBody"),
+        Some("InvalidToken"),
+        Some("RequestTimeout"),
+        Some("TokenRefreshRequired"),
+    ];
+    match status {
+        Some(404) if code == Some("NoSuchBucket") => ErrorKind::Unavailable,
+        Some(404) => ErrorKind::NotFound,
+        Some(507) => ErrorKind::Full,
+        Some(301 | 307 | 401 | 403 | 408 | 409 | 429 | 500..) | None => ErrorKind::Unavailable,
+        Some(400) if MENDABLE.contains(&code) => ErrorKind::Unavailable,
+        Some(_) => ErrorKind::Internal,
     }
 }
 

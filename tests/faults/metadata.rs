@@ -176,6 +176,9 @@ async fn rewinds_deletions_and_seals_whose_commit_is_in_doubt_are_done_once() {
 /// What fails after a commit must not be told as if nothing had been written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_written_and_cannot_be_read_back_is_in_doubt_and_done_once() {
+    const DOWN: ErrorKind = ErrorKind::Unavailable;
+    const LOST: ErrorKind = ErrorKind::Unknown;
+    type Failures = &'static [(&'static str, ErrorKind)];
     type Call = fn(Engine, SessionKey) -> BoxFuture<'static, Result<Version, Error>>;
     let rewind: Call = |engine, key| {
         let (expected_version, request_id) = (Some(Version(2)), id_of("back"));
@@ -195,14 +198,13 @@ async fn what_was_written_and_cannot_be_read_back_is_in_doubt_and_done_once() {
         let fork = ForkRequest { source, version: Some(Version(1)), session: None, labels, request_id };
         Box::pin(async move { Ok(engine.fork_session(fork).await?.head.version) })
     };
-    let (down, lost) = (ErrorKind::Unavailable, ErrorKind::Unknown);
-    let table: [(&str, Call, &[(&str, ErrorKind)], Result<Version, Reason>); 6] = [
-        ("commit_turn", rewind, &[("tip", down)], Ok(Version(3))),
-        ("commit_turn", rewind, &[("commit_turn", lost), ("turn_of_request", down)], Ok(Version(3))),
-        ("commit_turn", rewind, &[("commit_turn", lost), ("tip", down)], Ok(Version(3))),
-        ("create_session", create, &[("tip", down)], Err(Reason::SessionExists)),
-        ("update_session", update, &[("tip", down)], Ok(Version(2))),
-        ("create_session", fork, &[("tip", down)], Ok(Version(2))),
+    let table: [(&str, Call, Failures, Result<Version, Reason>); 6] = [
+        ("commit_turn", rewind, &[("tip", DOWN)], Ok(Version(3))),
+        ("commit_turn", rewind, &[("commit_turn", LOST), ("turn_of_request", DOWN)], Ok(Version(3))),
+        ("commit_turn", rewind, &[("commit_turn", LOST), ("tip", DOWN)], Ok(Version(3))),
+        ("create_session", create, &[("tip", DOWN)], Err(Reason::SessionExists)),
+        ("update_session", update, &[("tip", DOWN)], Ok(Version(2))),
+        ("create_session", fork, &[("tip", DOWN)], Ok(Version(2))),
     ];
     for (i, (write, call, failures, repeated)) in table.into_iter().enumerate() {
         let (database, directory, gate) = (Database::sqlite().await, Directory::new(), Gate::new());
