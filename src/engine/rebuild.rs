@@ -382,6 +382,7 @@ async fn load(
             tenant: tenant.clone(),
             key: key.clone(),
             session: session.clone(),
+            not_before: Micros::default(),
         });
         let rows = RebuiltRows {
             tenant: Some(tenant.clone()),
