@@ -92,7 +92,7 @@ impl Engine {
         let made = self.inner.meta.turn_of_request(key, &request.request_id).await?;
         let Some(RecordedTurn { turn, .. }) = made else { return Ok(()) };
         let branch = BranchKey { tenant: key.tenant.clone(), branch: turn.branch };
-        match self.seal_up_to(&branch, turn.version).await {
+        match Box::pin(self.seal_up_to(&branch, turn.version)).await {
             // The fork is there, which is not what a refusal says; a repetition
             // puts it.
             Err(Error::Unavailable { source: Some(source), .. }) => Err(Error::OutcomeUnknown { source }),

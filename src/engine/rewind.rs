@@ -82,7 +82,7 @@ impl Engine {
     async fn put_rewind(&self, new: &NewTurn) -> Result<Option<SealedRun>, Error> {
         let branch = BranchKey { tenant: new.key.tenant.clone(), branch: new.turn.turn.branch.clone() };
         let turn = Some((new.turn.clone(), Bytes::new()));
-        let run = self.put_run(&new.key, &branch, new.branch.as_ref(), turn).await?;
+        let run = Box::pin(self.put_run(&new.key, &branch, new.branch.as_ref(), turn)).await?;
         Ok(run.map(|(run, _)| run))
     }
 

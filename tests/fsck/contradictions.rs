@@ -20,6 +20,7 @@ on_both_databases![
     a_fork_whose_base_was_not_sealed_is_listed,
     a_rewind_that_lost_its_race_is_told_from_the_turns_that_won,
     a_turn_that_lost_its_race_with_a_rewind_is_told_from_it,
+    a_manifest_tells_which_turn_was_committed_where_none_follows,
 ];
 
 async fn what_a_roll_up_left_behind_does_no_harm(database: Database) {
@@ -142,6 +143,11 @@ async fn a_fork_whose_base_was_not_sealed_is_listed(database: Database) {
     rebuilt.node.assert_healthy().await;
 }
 
+fn rewind(key: &SessionKey) -> RewindRequest {
+    let request_id = id_of("rewind");
+    RewindRequest { key: key.clone(), version: Version(1), expected_version: None, request_id }
+}
+
 /// The blob of a rewind is there, and another turn is committed in its place.
 async fn a_rewind_that_lost_its_race_is_told_from_the_turns_that_won(database: Database) {
     let site = Site::empty(database).await;
@@ -149,13 +155,7 @@ async fn a_rewind_that_lost_its_race_is_told_from_the_turns_that_won(database: D
     let (node, gate) = stalled(&site).await;
     let mut commit = gate.hold("commit_turn");
     let rewinding = tokio::spawn({
-        let rewind = RewindRequest {
-            key: key.clone(),
-            version: Version(1),
-            expected_version: None,
-            request_id: id_of("rewind"),
-        };
-        let engine = node.engine.clone();
+        let (engine, rewind) = (node.engine.clone(), rewind(&key));
         async move { engine.rewind_session(rewind).await }
     });
     commit.reached().await;
@@ -197,6 +197,33 @@ async fn a_turn_that_lost_its_race_with_a_rewind_is_told_from_it(database: Datab
     let told = site.node.another().await.read(&key).await.unwrap();
     let rebuilt = rebuild_of(&site).await;
     assert_eq!(rebuilt.node.read(&key).await.unwrap(), told);
+    let [finding] = rebuilt.report.findings.try_into().unwrap();
+    assert_eq!(finding.problem, "has another turn 3 than the one that was committed");
+    rebuilt.node.assert_healthy().await;
+}
+
+/// The blob of a rewind is there, another turn is committed in its place, and the
+/// session leaves it again.
+async fn a_manifest_tells_which_turn_was_committed_where_none_follows(database: Database) {
+    let site = Site::empty(database).await;
+    let key = site.session("s", 2).await;
+    let (stalling, gate) = stalled(&site).await;
+    let mut commit = gate.hold("commit_turn");
+    let rewinding = tokio::spawn({
+        let (engine, rewind) = (stalling.engine.clone(), rewind(&key));
+        async move { engine.rewind_session(rewind).await }
+    });
+    commit.reached().await;
+    let (node, _) = stalled(&site).await;
+    node.persist(&key, "r3", payload("r3", 300)).await.unwrap();
+    let back = RewindRequest { request_id: id_of("other"), ..rewind(&key) };
+    node.engine.rewind_session(back).await.unwrap();
+    rewinding.abort();
+    let rebuilt = rebuild_of(&site).await;
+    let (ours, theirs) = (site.database.dump().await, rebuilt.database.dump().await);
+    for table in ["branch", "turn"] {
+        assert_eq!(ours[table], theirs[table], "{table}");
+    }
     let [finding] = rebuilt.report.findings.try_into().unwrap();
     assert_eq!(finding.problem, "has another turn 3 than the one that was committed");
     rebuilt.node.assert_healthy().await;
