@@ -29,7 +29,7 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
     Ok(handle)
 }
 
-/// The help texts of the metrics; docs/metrics.md lists them for operators.
+/// The help texts of the metrics; docs/operations.md lists them for operators.
 fn describe() {
     use metrics::{describe_counter, describe_histogram};
     describe_counter!("turnkeep_turns_total", "Turns that were committed by a persist");

@@ -310,8 +310,7 @@ impl Engine {
     ) -> Result<Attempt, AttemptError> {
         let key = &request.key;
         let draft = self.draft(request, &cached.tip, base, prepared).await?;
-        let object_first = draft.body.len() > TURN_OBJECT_FIRST_BYTES
-            || (self.inner.options.seal_every_turn && !draft.entries.is_empty());
+        let object_first = self.inner.options.seal_every_turn || draft.body.len() > TURN_OBJECT_FIRST_BYTES;
         let outcome = if object_first {
             self.commit_object_first(key, &cached.tip, &draft).await?
         } else {

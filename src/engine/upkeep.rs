@@ -55,10 +55,32 @@ where
             () = clock::sleep(pause) => {}
         }
         if let Err(error) = work(engine.clone()).await {
-            metrics::counter!("turnkeep_upkeep_failures_total", "work" => name).increment(1);
+            failed(name);
             tracing::warn!(work = name, error = %error, "background work failed and will be tried again");
         }
     }
+}
+
+fn failed(work: &'static str) {
+    metrics::counter!("turnkeep_upkeep_failures_total", "work" => work).increment(1);
+}
+
+/// Adds what became of one thing to what became of those before it. Fails if a
+/// store cannot be reached, since no other would fare better.
+pub(super) fn go_on(
+    all: &mut Result<usize, Error>,
+    what: impl std::fmt::Display,
+    one: Result<usize, Error>,
+) -> Result<(), Error> {
+    match one {
+        Ok(more) => all.as_mut().map_or((), |all| *all += more),
+        Err(error @ (Error::Unavailable { .. } | Error::StorageFull { .. })) => return Err(error),
+        Err(error) => {
+            tracing::error!(%what, error = %error, "left as it is for now");
+            *all = Err(error);
+        }
+    }
+    Ok(())
 }
 
 /// Seals branches as persists find them due.
@@ -70,6 +92,7 @@ async fn seal_as_told(engine: Engine, mut due: mpsc::Receiver<BranchKey>) {
         };
         let Some(branch) = branch else { return };
         if let Err(error) = engine.seal_branch(&branch).await {
+            failed("seal");
             tracing::warn!(branch = %branch.branch, error = %error, "seal failed and will be tried again");
             // The object store may be down: the periodic scan goes on from here.
             clock::sleep(Duration::from_secs(1)).await;
