@@ -55,6 +55,31 @@ async fn a_seal_that_fails_is_counted() {
 }
 
 #[tokio::test]
+async fn a_drain_does_not_wait_for_background_work() {
+    let database = Database::sqlite().await;
+    let directory = Directory::new();
+    let blobs = Arc::new(FaultyBlobs::new(directory.blobs.clone()));
+    let options = Options {
+        seal: SealPolicy { raw_bytes: 1, ..Options::default().seal },
+        blob_timeout: Duration::from_hours(1),
+        ..Options::default()
+    };
+    let entropy = Arc::new(Entropy::from_os());
+    let engine = Engine::start(database.meta.clone(), blobs.clone(), Arc::new(SystemClock), entropy, options)
+        .await
+        .unwrap();
+    let key = key("s");
+    engine.create_session(key.clone(), config()).await.unwrap();
+    blobs.set(Fault::Hang);
+    engine.persist(request(&key, "r1", vec![payload("r1", 100)])).await.unwrap();
+    eventually("a seal that hangs", async || (blobs.puts() > 0).then_some(())).await;
+    soon("the end of the process", engine.drain()).await;
+    let node = Node::start(database.meta.clone(), directory.blobs.clone()).await;
+    assert_eq!(node.read(&key).await.unwrap().entries, [(1, payload("r1", 100))]);
+    assert!(node.seal(&key).await.is_ok());
+}
+
+#[tokio::test]
 async fn a_roll_up_that_lost_is_not_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let _guard = metrics::set_default_local_recorder(&recorder);

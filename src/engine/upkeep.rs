@@ -54,7 +54,12 @@ where
             () = engine.inner.stop.cancelled() => return,
             () = clock::sleep(pause) => {}
         }
-        if let Err(error) = work(engine.clone()).await {
+        let result = tokio::select! {
+            // At any point a crash is safe, and so is an end.
+            () = engine.inner.stop.cancelled() => return,
+            result = work(engine.clone()) => result,
+        };
+        if let Err(error) = result {
             failed(name);
             tracing::warn!(work = name, error = %error, "background work failed and will be tried again");
         }
@@ -84,13 +89,15 @@ pub(super) fn go_on(
 }
 
 /// Seals branches as persists find them due.
-async fn seal_as_told(engine: Engine, mut due: mpsc::Receiver<BranchKey>) {
-    loop {
-        let branch = tokio::select! {
-            () = engine.inner.stop.cancelled() => return,
-            branch = due.recv() => branch,
-        };
-        let Some(branch) = branch else { return };
+async fn seal_as_told(engine: Engine, due: mpsc::Receiver<BranchKey>) {
+    tokio::select! {
+        () = engine.inner.stop.cancelled() => {}
+        () = seal_all(&engine, due) => {}
+    }
+}
+
+async fn seal_all(engine: &Engine, mut due: mpsc::Receiver<BranchKey>) {
+    while let Some(branch) = due.recv().await {
         if let Err(error) = engine.seal_branch(&branch).await {
             failed("seal");
             tracing::warn!(branch = %branch.branch, error = %error, "seal failed and will be tried again");
