@@ -104,9 +104,9 @@ impl Floors {
     /// Bytes that Postgres has written: its WAL, and what its tables and indexes
     /// take.
     pub(crate) async fn postgres_bytes(&self) -> anyhow::Result<Option<u64>> {
-        let Database::Postgres(pool) = &self.database else { return Ok(None) };
         const BYTES: &str = "SELECT (pg_current_wal_insert_lsn() - '0/0')::BIGINT \
              + pg_database_size(current_database())";
+        let Database::Postgres(pool) = &self.database else { return Ok(None) };
         let bytes: i64 = sqlx::query_scalar(BYTES).fetch_one(pool).await?;
         Ok(Some(bytes.try_into()?))
     }
