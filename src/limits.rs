@@ -3,6 +3,8 @@
 //! A bound that an operator may want to move is the default of a setting; the
 //! rest are part of the contract.
 
+use std::time::Duration;
+
 /// Bytes in a KiB.
 const KIB: usize = 1024;
 /// Bytes in a MiB.
@@ -42,6 +44,17 @@ pub const TOKENS_MAX: u64 = 1 << 40;
 /// Largest gRPC request, in bytes: what a persist may take. A larger turn is
 /// to be split or its outputs offloaded.
 pub const REQUEST_BYTES_MAX: usize = 32 * MIB;
+
+/// What the smallest persist is counted as while it is admitted, for what it
+/// takes beside its bytes; and the size up to which other calls are not counted.
+pub const ADMISSION_SMALL_BYTES: usize = 16 * KIB;
+
+/// How long a request may take to begin with its message.
+pub const REQUEST_START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The least at which a request may arrive after that, in bytes a second: 2 Mbit/s.
+/// While it arrives it takes room from others.
+pub const REQUEST_BYTES_PER_SECOND_MIN: usize = 256 * KIB;
 
 /// Largest payload of one entry, in bytes: a request less its envelope.
 pub const ENTRY_BYTES_MAX: usize = REQUEST_BYTES_MAX - 64 * KIB;

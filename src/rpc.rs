@@ -3,6 +3,8 @@
 pub mod pb;
 
 #[cfg(feature = "server")]
+mod admission;
+#[cfg(feature = "server")]
 mod convert;
 #[cfg(feature = "server")]
 mod details;
@@ -17,6 +19,8 @@ mod status;
 #[cfg(feature = "server")]
 mod transcript_service;
 
+#[cfg(feature = "server")]
+pub use admission::Admission;
 #[cfg(feature = "server")]
 pub use details::complete;
 #[cfg(feature = "server")]

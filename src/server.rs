@@ -8,14 +8,15 @@ use crate::limits::REQUEST_BYTES_MAX;
 use crate::model::{TenantId, Tokenizer, WireFormat};
 use crate::rpc::pb::session_service_server::SessionServiceServer;
 use crate::rpc::pb::transcript_service_server::TranscriptServiceServer;
-use crate::rpc::{self, Sessions, Transcripts, pb};
-use crate::settings::{Blobs, BlobsKind, Metadata, Settings};
+use crate::rpc::{self, Admission, Sessions, Transcripts, pb};
+use crate::settings::{self, Blobs, BlobsKind, Metadata, Settings};
 use crate::store::local::LocalBlobs;
 use crate::store::metered::MeteredBlobs;
 #[cfg(feature = "s3")]
 use crate::store::s3::{S3Blobs, S3Options};
 use crate::store::sql::{PostgresOptions, SqlMetaStore};
 use crate::store::{BlobStore, MetaStore};
+use crate::telemetry;
 use crate::tokens::TokenCounter;
 use anyhow::Context as _;
 use axum::Router;
@@ -179,7 +180,7 @@ pub async fn start_over(
         .await
         .with_context(|| format!("cannot listen on {}", running.http))?;
     (running.grpc, running.http) = (grpc.local_addr()?, http.local_addr()?);
-    running.spawn_grpc(grpc, settings.server.reflection, stores)?;
+    running.spawn_grpc(grpc, &settings.server, stores)?;
     running.spawn_http(http, metrics);
     running.servers.close();
     tracing::info!(grpc = %running.grpc, http = %running.http, "turnkeep listens");
@@ -192,7 +193,14 @@ impl Running {
         &self.engine
     }
 
-    fn spawn_grpc(&self, listener: TcpListener, reflection: bool, stores: Stores) -> anyhow::Result<()> {
+    fn spawn_grpc(
+        &self,
+        listener: TcpListener,
+        settings: &settings::Server,
+        stores: Stores,
+    ) -> anyhow::Result<()> {
+        let wait = Duration::from_secs(settings.persist_wait_seconds);
+        let admission = Admission::new(settings.persist_bytes_in_flight, wait);
         let tenant = TenantId::default_tenant();
         let sessions = SessionServiceServer::new(Sessions::new(self.engine.clone(), tenant.clone()))
             .max_decoding_message_size(REQUEST_BYTES_MAX);
@@ -207,10 +215,11 @@ impl Running {
             .max_concurrent_streams(STREAMS_PER_CONNECTION)
             .max_connection_age(CONNECTION_AGE)
             .layer(MapResponseLayer::new(rpc::complete))
+            .layer(admission)
             .add_service(health_service)
             .add_service(sessions)
             .add_service(transcripts);
-        if reflection {
+        if settings.reflection {
             let builder = || {
                 tonic_reflection::server::Builder::configure()
                     .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
@@ -239,6 +248,10 @@ impl Running {
     }
 
     fn spawn_http(&self, listener: TcpListener, metrics: Option<PrometheusHandle>) {
+        if let Some(metrics) = metrics.clone() {
+            let interval = telemetry::METRICS_UPKEEP_INTERVAL;
+            self.servers.spawn(telemetry::keep_metrics(metrics, interval, self.stop.clone()));
+        }
         let render = move || metrics.as_ref().map(PrometheusHandle::render).unwrap_or_default();
         let router = Router::new()
             .route("/metrics", get(|| async move { render() }))

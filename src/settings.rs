@@ -77,6 +77,10 @@ pub struct Server {
     pub reflection: bool,
     /// Seconds that calls may take to end after SIGTERM.
     pub drain_grace_seconds: u64,
+    /// Bytes of persists that may be in the process at the same time.
+    pub persist_bytes_in_flight: u64,
+    /// Seconds that a persist waits for its part of them.
+    pub persist_wait_seconds: u64,
 }
 
 impl Default for Server {
@@ -86,6 +90,8 @@ impl Default for Server {
             http_listen: SocketAddr::from(([127, 0, 0, 1], 9464)),
             reflection: true,
             drain_grace_seconds: 25,
+            persist_bytes_in_flight: 256 << 20,
+            persist_wait_seconds: 5,
         }
     }
 }
@@ -287,6 +293,8 @@ const SCALARS: &[(&str, Kind)] = &[
     ("server.http_listen", Kind::Text),
     ("server.reflection", Kind::Boolean),
     ("server.drain_grace_seconds", Kind::Integer),
+    ("server.persist_bytes_in_flight", Kind::Integer),
+    ("server.persist_wait_seconds", Kind::Integer),
     ("store.data_dir", Kind::Text),
     ("store.metadata", Kind::Text),
     ("store.acquire_seconds", Kind::Integer),
@@ -367,6 +375,14 @@ impl Settings {
         if self.blobs.kind == BlobsKind::S3 && self.blobs.bucket.is_empty() {
             let problem = "is needed when blobs.kind is \"s3\"".to_owned();
             return Err(SettingsError::Invalid { origin: "blobs.bucket".to_owned(), problem });
+        }
+        let largest = limits::REQUEST_BYTES_MAX as u64;
+        if self.server.persist_bytes_in_flight < largest {
+            let problem = format!("must be at least {largest}, the largest request");
+            return Err(SettingsError::Invalid {
+                origin: "server.persist_bytes_in_flight".to_owned(),
+                problem,
+            });
         }
         for (name, profile) in &self.profiles {
             if profile.context_window_tokens == 0 || profile.context_window_tokens > limits::TOKENS_MAX {

@@ -1,7 +1,10 @@
 //! Logs and metrics.
 
+use crate::clock;
 use crate::settings::{Log, LogFormat};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 /// Buckets of latencies, in seconds: from what an embedded store takes to what
@@ -20,7 +23,18 @@ pub fn start_logs(log: &Log) -> anyhow::Result<()> {
     .map_err(|error| anyhow::anyhow!(error))
 }
 
-/// Collects metrics from now on.
+/// How often the samples of histograms are summed up.
+pub const METRICS_UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Sums up the samples of histograms again and again until it is told to stop.
+/// A scrape does it too; but without one, samples would pile up in memory.
+pub async fn keep_metrics(metrics: PrometheusHandle, interval: Duration, stop: CancellationToken) {
+    while stop.run_until_cancelled(clock::sleep(interval)).await.is_some() {
+        metrics.run_upkeep();
+    }
+}
+
+/// Collects metrics from now on; [`keep_metrics`] must run beside.
 pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), LATENCY_BUCKETS)?
@@ -37,6 +51,7 @@ fn describe() {
     describe_counter!("turnkeep_restores_total", "Restores, by how the window was sent");
     describe_counter!("turnkeep_restored_payload_bytes_total", "Bytes of the window items that were sent");
     describe_counter!("turnkeep_requests_total", "gRPC calls, by method and status");
+    describe_counter!("turnkeep_overloaded_total", "Requests that were refused for want of room in memory");
     describe_histogram!("turnkeep_request_seconds", "Time until the answer or its first message, by method");
     describe_counter!("turnkeep_version_conflicts_total", "Persists that expected another version");
     describe_counter!(
@@ -61,4 +76,33 @@ fn describe() {
     describe_counter!("turnkeep_roll_ups_total", "Segments that were written from smaller ones");
     describe_counter!("turnkeep_blobs_erased_total", "Blobs that were erased, by why");
     describe_counter!("turnkeep_upkeep_failures_total", "Failures of background work, by which");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory of this process that is in use.
+    fn resident_bytes() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn samples_that_nobody_scrapes_take_no_memory() {
+        const SAMPLES: u64 = 4_000_000;
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let sample = metrics::with_local_recorder(&recorder, || metrics::histogram!("seconds"));
+        let stop = CancellationToken::new();
+        let kept = tokio::spawn(keep_metrics(recorder.handle(), Duration::from_millis(1), stop.clone()));
+        let before = resident_bytes();
+        for _ in 0..SAMPLES {
+            sample.record(0.1);
+        }
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < SAMPLES * 8 / 2, "{grown} bytes for {SAMPLES} samples of 8");
+        stop.cancel();
+        kept.await.unwrap();
+    }
 }

@@ -12,6 +12,7 @@ use futures::future::join_all;
 use pb::DeletionState::{Erased, Pending, RetainedByForks};
 use pb::WireFormat::OpenaiChat;
 use service::{Refusal, SESSION, Service, append, fresh_id, of_format, snapshot};
+use sqlx::Connection as _;
 use tonic::Code;
 use turnkeep::rpc::pb;
 use turnkeep::store::faulty::Fault;
@@ -26,6 +27,7 @@ on_all_backends!(
 );
 on_embedded_backend!(
     a_deletion_waits_for_the_object_store,
+    no_file_holds_anything_of_a_session_that_is_erased,
     what_never_was_has_no_receipt,
     a_fork_of_what_was_rewound_keeps_it,
 );
@@ -326,6 +328,77 @@ async fn a_deletion_waits_for_the_object_store(backend: Backend) {
     bury(&service).await;
     assert_eq!(service.receipt(SESSION).await.unwrap().state(), Erased);
     assert_eq!(backend.blob_keys().await.len(), 0);
+}
+
+/// Files of the embedded stores that hold a text.
+fn files_with(backend: &Backend, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut directories = vec![backend.data_dir().to_owned()];
+    while let Some(directory) = directories.pop() {
+        for file in std::fs::read_dir(directory).unwrap() {
+            let path = file.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if memchr::memmem::find(&std::fs::read(&path).unwrap(), text.as_bytes()).is_some() {
+                found.push(path.file_name().unwrap().to_str().unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A session that has a word in all that a caller can write.
+async fn with_word(service: &Service, id: &str, word: &str) {
+    let session = pb::Session {
+        labels: [("word".to_owned(), word.to_owned())].into(),
+        preamble: Some(pb::Preamble {
+            payload: format!(r#"{{"system":"{word} {}"}}"#, "x".repeat(3_000)).into(),
+            ..Default::default()
+        }),
+        ..of_format(OpenaiChat)
+    };
+    service.create(id, session).await;
+    for i in 0..5 {
+        let call = format!(
+            r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"c{i}","type":"function","function":{{"name":"{word}","arguments":"{{}}"}}}}]}}"#
+        );
+        let mut turn = append(&format!("sessions/{id}"), &fresh_id(), &[call]);
+        turn.step_kind = word.to_owned();
+        turn.usage = Some(pb::Usage { model: word.to_owned(), ..Default::default() });
+        service.persist(turn).await.unwrap();
+    }
+}
+
+async fn no_file_holds_anything_of_a_session_that_is_erased(backend: Backend) {
+    const WORD: &str = "xyzzy-unspeakable";
+    const OTHER: &str = "plugh-unharmed";
+    let service = start(&backend).await;
+    // Enough of them, side by side, that pages of all tables split and join.
+    for i in 0..40 {
+        with_word(&service, &format!("s{i}"), WORD).await;
+        with_word(&service, &format!("o{i}"), OTHER).await;
+        if i == 20 {
+            service.seal().await;
+            // What was in the WAL so far is in the file too now.
+            let url = format!("sqlite://{}", backend.data_dir().join("turnkeep.db").display());
+            let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+            sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(&mut connection).await.unwrap();
+        }
+    }
+    assert_eq!(files_with(&backend, WORD), ["turnkeep.db", "turnkeep.db-wal"]);
+    for i in 0..40 {
+        service.delete(&format!("sessions/s{i}"), false).await.unwrap();
+    }
+    bury(&service).await;
+    for i in 0..40 {
+        assert_eq!(service.receipt(&format!("sessions/s{i}")).await.unwrap().state(), Erased);
+    }
+    assert_eq!(files_with(&backend, WORD), [""; 0]);
+    assert_eq!(service.read("sessions/o7").await.entries.len(), 5);
+    service.stop().await;
+    assert_eq!(files_with(&backend, WORD), [""; 0]);
+    assert_eq!(files_with(&backend, OTHER)[0], "turnkeep.db");
 }
 
 async fn what_never_was_has_no_receipt(backend: Backend) {

@@ -535,6 +535,11 @@ async fn a_request_that_is_too_large_or_not_known_has_a_reason(backend: Backend)
         let status = client.unary(request, method.parse().unwrap(), codec).await.unwrap_err();
         assert_eq!(Refusal::from(status).kind(), (Code::Unimplemented, "UNKNOWN_METHOD"));
     }
+
+    let mut compressed = tonic::Request::new(pb::GetSessionRequest { name: SESSION.to_owned() });
+    compressed.metadata_mut().insert("grpc-encoding", "gzip".parse().unwrap());
+    let status = service.client.sessions.clone().get_session(compressed).await.unwrap_err();
+    assert_eq!(Refusal::from(status).kind(), (Code::Unimplemented, "UNSUPPORTED_COMPRESSION"));
 }
 
 async fn failures_carry_all_their_details(backend: Backend) {

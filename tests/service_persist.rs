@@ -28,6 +28,7 @@ on_all_backends!(
     line_breaks_between_tokens_become_spaces_and_nothing_else_changes,
     a_wrong_expected_version_writes_nothing,
     a_retry_gets_the_same_bytes_and_changes_nothing,
+    no_digit_of_a_score_or_a_share_changes_by_being_stored,
     a_request_id_with_other_content_is_refused,
     retries_at_the_same_time_make_one_turn,
     a_missing_session_is_created_if_the_request_says_so,
@@ -204,6 +205,35 @@ async fn a_retry_gets_the_same_bytes_and_changes_nothing(backend: Backend) {
     retry(&service).await;
     assert_eq!(service.persist(by_snapshot.clone()).await.unwrap(), second);
     assert_eq!((service.get(SESSION).await, service.turns(SESSION).await), expected);
+}
+
+async fn no_digit_of_a_score_or_a_share_changes_by_being_stored(backend: Backend) {
+    let service = Service::start(&backend).await;
+    // Shares and scores that take all seventeen digits to write.
+    let profile = pb::ModelProfile { context_window_tokens: 99_991, ..Default::default() };
+    service.create("s", pb::Session { profile: Some(profile), ..of_format(OpenaiChat) }).await;
+    let requests: Vec<_> = (0..60u32)
+        .map(|i| pb::PersistTranscriptRequest {
+            score: Some((f64::from(i) + 0.1).sqrt() * 10f64.powi(i.cast_signed() - 30)),
+            ..append(SESSION, &format!("r{i}"), &[HI])
+        })
+        .collect();
+    let mut first = Vec::new();
+    for request in &requests {
+        first.push(service.persist(request.clone()).await.unwrap().encode_to_vec());
+    }
+    let scores: Vec<_> = requests.iter().rev().map(|request| request.score.unwrap().to_bits()).collect();
+    // And the check that follows compares what is sealed with the rows, exactly.
+    for is_sealed in [false, true] {
+        if is_sealed {
+            service.seal().await;
+        }
+        for (request, first) in requests.iter().zip(&first) {
+            assert_eq!(&service.persist(request.clone()).await.unwrap().encode_to_vec(), first);
+        }
+        let turns = service.turns(SESSION).await;
+        assert_eq!(turns.iter().map(|turn| turn.score.unwrap().to_bits()).collect::<Vec<_>>(), scores);
+    }
 }
 
 async fn a_request_id_with_other_content_is_refused(backend: Backend) {

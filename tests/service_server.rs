@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
+use turnkeep::entropy::Entropy;
 use turnkeep::rpc::pb;
 use turnkeep::settings::SealWhen;
 use turnkeep::store::faulty::Fault;
@@ -30,6 +31,7 @@ on_embedded_backend!(
     reflection_can_be_turned_off,
     probes_answer_over_http,
     a_service_that_drains_takes_no_turns,
+    a_persist_keeps_its_room_until_its_commit_even_if_its_caller_is_gone,
     a_data_directory_has_one_service,
 );
 
@@ -174,6 +176,38 @@ async fn a_service_that_drains_takes_no_turns(backend: Backend) {
         assert_eq!(refusal.retry_after, Some(Duration::from_secs(1)));
     }
     assert_eq!(service.read(SESSION).await.payloads(), ["{}"], "reads go on");
+}
+
+async fn a_persist_keeps_its_room_until_its_commit_even_if_its_caller_is_gone(backend: Backend) {
+    let (service, faulty) = Service::start_faulty(&backend, |settings| {
+        settings.server.persist_bytes_in_flight = 32 << 20;
+        settings.server.persist_wait_seconds = 0;
+    })
+    .await;
+    for id in ["s", "t"] {
+        service.create(id, of_format(OpenaiChat)).await;
+    }
+    // Such as no compression makes small enough for the journal.
+    let entropy = Entropy::from_os();
+    let text = |bytes: usize| (0..bytes / 2048).map(|_| entropy.hex::<1024>()).collect::<String>();
+    let large = format!(r#"{{"text":"{}"}}"#, text(20 << 20));
+    let small = format!(r#"{{"text":"{}"}}"#, text(1 << 20));
+    faulty.set(Fault::Slow(Duration::from_secs(1)));
+    let puts = faulty.puts();
+    let mut client = service.client.transcripts.clone();
+    let turn = append(SESSION, "r", std::slice::from_ref(&large));
+    let call = tokio::spawn(async move { client.persist_transcript(turn).await });
+    eventually("the turn is on its way", async || faulty.puts() > puts).await;
+    call.abort();
+    let other = append("sessions/t", "r", &[&large]);
+    let refusal = service.persist(other.clone()).await.unwrap_err();
+    assert_eq!(refusal.kind(), (Code::Unavailable, "OVERLOADED"));
+    assert!(refusal.retry_after.is_some());
+    assert_eq!(refusal.metadata("limit_bytes"), (32 << 20).to_string());
+    assert_eq!(service.append("sessions/t", &[small]).await.version, 1);
+    eventually("the turn is committed", async || service.get(SESSION).await.version == 1).await;
+    faulty.set(Fault::None);
+    eventually("there is room", async || service.persist(other.clone()).await.is_ok()).await;
 }
 
 async fn a_data_directory_has_one_service(backend: Backend) {

@@ -328,7 +328,7 @@ async fn bytes_that_do_not_have_their_digest_are_not_stored_by_s3() {
 
 #[cfg(feature = "s3")]
 #[tokio::test]
-async fn an_s3_that_cannot_be_reached_is_unavailable_and_a_missing_bucket_is_a_defect() {
+async fn an_s3_that_cannot_be_reached_or_used_is_unavailable() {
     use turnkeep::store::s3::{S3Blobs, S3Options};
     let Some(_) = stores::s3().await else { return };
     let options = |endpoint: String, bucket: &str| S3Options {
@@ -341,13 +341,28 @@ async fn an_s3_that_cannot_be_reached_is_unavailable_and_a_missing_bucket_is_a_d
     // A port that was free a moment ago.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let down = S3Blobs::connect(options(format!("http://{closed}"), "b")).await;
+    assert_unavailable(&down).await;
+    let endpoint = std::env::var("TURNKEEP_TEST_S3_ENDPOINT").unwrap();
+    let nowhere = S3Blobs::connect(options(endpoint, "there-is-no-such-bucket")).await;
+    // Not a put: some servers make the bucket then.
+    let (got, size, deleted, listed) =
+        (nowhere.get("a/k"), nowhere.size("a/k"), nowhere.delete("a/k"), nowhere.list("", None, 9));
+    let (got, size, deleted, listed) = futures::join!(got, size, deleted, listed);
+    for error in [got.unwrap_err(), size.unwrap_err(), deleted.unwrap_err(), listed.unwrap_err()] {
+        assert_eq!(error.kind, ErrorKind::Unavailable, "{error:?}");
+    }
+}
+
+/// Every call says that the store cannot be reached, and none that a blob is
+/// not there or is gone.
+async fn assert_unavailable(blobs: &dyn BlobStore) {
     let (put, got, size, deleted, listed, probed) = futures::join!(
-        put(&down, "a/k", "x"),
-        down.get("a/k"),
-        down.size("a/k"),
-        down.delete("a/k"),
-        down.list("", None, 9),
-        down.probe(),
+        put(blobs, "a/k", "x"),
+        blobs.get("a/k"),
+        blobs.size("a/k"),
+        blobs.delete("a/k"),
+        blobs.list("", None, 9),
+        blobs.probe(),
     );
     for error in [
         put.unwrap_err(),
@@ -359,7 +374,23 @@ async fn an_s3_that_cannot_be_reached_is_unavailable_and_a_missing_bucket_is_a_d
     ] {
         assert_eq!(error.kind, ErrorKind::Unavailable, "{error:?}");
     }
-    let endpoint = std::env::var("TURNKEEP_TEST_S3_ENDPOINT").unwrap();
-    let nowhere = S3Blobs::connect(options(endpoint, "there-is-no-such-bucket")).await;
-    assert_eq!(nowhere.get("a/k").await.unwrap_err().kind, ErrorKind::Internal);
+}
+
+/// A disk that is not mounted leaves no directory, or an empty one.
+#[tokio::test]
+async fn a_directory_that_is_away_is_unavailable_until_it_is_back() {
+    let directory = Directory::new();
+    let blobs = directory.blobs.as_ref();
+    put(blobs, "a/k", "x").await.unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let away = elsewhere.path().join("away");
+    fs::rename(directory.path(), &away).unwrap();
+    assert_unavailable(blobs).await;
+    fs::create_dir(directory.path()).unwrap();
+    assert_unavailable(blobs).await;
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    fs::remove_dir(directory.path()).unwrap();
+    fs::rename(&away, directory.path()).unwrap();
+    assert_eq!(blobs.get("a/k").await.unwrap(), "x");
+    put(blobs, "a/l", "y").await.unwrap();
 }

@@ -10,9 +10,6 @@ use moka::sync::Cache;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Sessions whose heads, lineages and preambles are kept.
-const SESSIONS: u64 = 10_000;
-
 /// The caches of one process.
 #[derive(Debug)]
 pub(super) struct Caches {
@@ -42,6 +39,18 @@ impl CachedTip {
     pub(super) fn new(tip: Tip, journal_raw_bytes: u64) -> Arc<Self> {
         Arc::new(Self { tip, journal_raw_bytes: AtomicU64::new(journal_raw_bytes) })
     }
+
+    /// What it takes, roughly: a session with many calls that wait for their
+    /// results is large.
+    fn memory_bytes(&self) -> usize {
+        const EACH: usize = 128;
+        let Tip { session, turn, journal, .. } = &self.tip;
+        let calls = turn.calls.pending.iter().chain(&turn.calls.interrupted);
+        let calls: usize = calls.map(|call| call.call_id.len() + call.name.len() + EACH).sum();
+        let labels: usize = session.labels.iter().map(|(key, value)| key.len() + value.len() + EACH).sum();
+        let journal: usize = journal.iter().map(|row| row.body.len() + EACH).sum();
+        16 * EACH + calls + labels + journal
+    }
 }
 
 fn weight(bytes: usize) -> u32 {
@@ -51,8 +60,14 @@ fn weight(bytes: usize) -> u32 {
 impl Caches {
     pub(super) fn new(options: &Options) -> Self {
         Self {
-            tips: Cache::new(SESSIONS),
-            lineages: Cache::new(SESSIONS),
+            tips: Cache::builder()
+                .weigher(|_, cached: &Arc<CachedTip>| weight(cached.memory_bytes()))
+                .max_capacity(options.window_cache_bytes / 8)
+                .build(),
+            lineages: Cache::builder()
+                .weigher(|_, lineage: &Arc<Lineage>| weight(lineage.spans().len() * 256 + 256))
+                .max_capacity(options.window_cache_bytes / 8)
+                .build(),
             preambles: Cache::builder()
                 .weigher(|_, preamble: &Arc<Preamble>| weight(preamble.payload.len() + 256))
                 .max_capacity(options.window_cache_bytes / 8)
@@ -74,5 +89,80 @@ impl Caches {
     pub(super) fn forget(&self, key: &SessionKey) {
         self.tips.invalidate(key);
         self.windows.invalidate(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::persist::genesis;
+    use super::*;
+    use crate::clock::Micros;
+    use crate::model::{
+        Branch, BranchId, CompressionPath, Head, Labels, ModelProfile, Seq, Session, SessionId, TenantId,
+        UnansweredCall, Version, WireFormat,
+    };
+
+    fn tip(session: &SessionId, calls: usize) -> Tip {
+        let (branch, at) = (BranchId::parse("b").unwrap(), Micros(0));
+        let mut turn = genesis(session, branch.clone(), at);
+        let name = "n".repeat(64);
+        let call =
+            UnansweredCall { call_id: String::new(), name, kind: String::new(), seq: Seq(1), index: 0 };
+        turn.calls.pending = vec![call; calls];
+        Tip {
+            session: Session {
+                id: session.clone(),
+                format: WireFormat::OpenaiChat,
+                path: CompressionPath::Interactive,
+                profile: ModelProfile::default(),
+                labels: Labels::new(),
+                strip_rules: vec![],
+                forked_from: None,
+                created_at: at,
+            },
+            head: Head {
+                version: Version(0),
+                branch: branch.clone(),
+                config_revision: 1,
+                window_revision: 1,
+                preamble_revision: 0,
+                preamble_tokens: 0,
+                journal_bytes: 0,
+                updated_at: at,
+            },
+            branch: Branch {
+                id: branch,
+                session: session.clone(),
+                parent: None,
+                base_version: Version(0),
+                base_seq: Seq(0),
+                first_version: Version(0),
+                sealed_seq: Seq(0),
+                sealed_version: Version(0),
+                created_at: at,
+            },
+            turn,
+            journal: vec![],
+        }
+    }
+
+    #[test]
+    fn heads_take_so_many_bytes_and_not_so_many_sessions() {
+        const CALLS: usize = 1_000;
+        let options = Options { window_cache_bytes: 8 << 20, ..Options::default() };
+        let caches = Caches::new(&options);
+        let kept = |calls: usize, sessions: usize| {
+            caches.tips.invalidate_all();
+            for i in 0..sessions {
+                let session = SessionId::parse(&format!("s{i}")).unwrap();
+                let key = SessionKey { tenant: TenantId::default_tenant(), session: session.clone() };
+                caches.tips.insert(key, CachedTip::new(tip(&session, calls), 0));
+                caches.tips.run_pending_tasks();
+            }
+            caches.tips.entry_count()
+        };
+        assert_eq!(kept(0, 300), 300);
+        let kept = kept(CALLS, 300);
+        assert!((1..1 << 4).contains(&kept), "{kept} heads of {CALLS} calls");
     }
 }

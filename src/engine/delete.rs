@@ -30,7 +30,7 @@ impl Engine {
                 tracing::warn!(session = %key.session, error = %error, "deletion is not in the ledger yet");
             }
         }
-        self.deletion(key).await
+        self.deletion(key).await.map_err(Error::after_write)
     }
 
     /// The receipt of a deletion.

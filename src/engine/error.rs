@@ -43,6 +43,8 @@ pub enum Reason {
     DataLoss,
     /// A newer version of the service wrote what is needed.
     NewerFormat,
+    /// The service holds as many bytes of requests as it may.
+    Overloaded,
     /// The service is shutting down.
     Draining,
     /// The call took longer than any may.
@@ -53,7 +55,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::InvalidField,
         Self::SessionNotFound,
         Self::SessionExists,
@@ -71,6 +73,7 @@ impl Reason {
         Self::OutcomeUnknown,
         Self::DataLoss,
         Self::NewerFormat,
+        Self::Overloaded,
         Self::Draining,
         Self::DeadlineExceeded,
         Self::Internal,
@@ -96,6 +99,7 @@ impl Reason {
             Self::OutcomeUnknown => "OUTCOME_UNKNOWN",
             Self::DataLoss => "DATA_LOSS",
             Self::NewerFormat => "NEWER_FORMAT",
+            Self::Overloaded => "OVERLOADED",
             Self::Draining => "DRAINING",
             Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
             Self::Internal => "INTERNAL",
@@ -215,7 +219,7 @@ pub enum Error {
         source: StoreError,
     },
     /// Whether the request took effect is not known.
-    #[error("whether the request took effect is not known; repeat it with the same request id")]
+    #[error("whether the request took effect is not known")]
     OutcomeUnknown {
         /// What happened.
         source: StoreError,
@@ -237,6 +241,13 @@ pub enum Error {
     NewerFormat {
         /// What was found.
         problem: String,
+    },
+    /// The service holds as many bytes of requests as it may; nothing was
+    /// written.
+    #[error("the service holds {limit} bytes of requests, the most that it may")]
+    Overloaded {
+        /// The limit.
+        limit: u64,
     },
     /// The service is shutting down.
     #[error("the service is shutting down")]
@@ -305,6 +316,18 @@ impl Error {
         }
     }
 
+    /// The failure of a read that comes after a write: that nothing was written
+    /// is not true of it.
+    #[must_use]
+    pub fn after_write(self) -> Self {
+        match self {
+            Self::Unavailable { what: Dependency::Metadata, source: Some(source) } => {
+                Self::OutcomeUnknown { source }
+            }
+            other => other,
+        }
+    }
+
     /// Its stable name.
     pub fn reason(&self) -> Reason {
         match self {
@@ -325,6 +348,7 @@ impl Error {
             Self::OutcomeUnknown { .. } => Reason::OutcomeUnknown,
             Self::DataLoss { .. } => Reason::DataLoss,
             Self::NewerFormat { .. } => Reason::NewerFormat,
+            Self::Overloaded { .. } => Reason::Overloaded,
             Self::Draining => Reason::Draining,
             Self::DeadlineExceeded => Reason::DeadlineExceeded,
             Self::Internal { .. } => Reason::Internal,
@@ -337,7 +361,7 @@ impl Error {
         match self {
             Self::Contention { .. } => Some(Duration::from_millis(50)),
             Self::OutcomeUnknown { .. } => Some(Duration::from_millis(200)),
-            Self::Unavailable { .. } | Self::Draining | Self::DeadlineExceeded => {
+            Self::Unavailable { .. } | Self::Overloaded { .. } | Self::Draining | Self::DeadlineExceeded => {
                 Some(Duration::from_secs(1))
             }
             Self::JournalFull { .. } => Some(Duration::from_secs(5)),

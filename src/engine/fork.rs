@@ -58,7 +58,7 @@ impl Engine {
         let refusal = match self.make_fork(&request, &key).await {
             Ok(CreateOutcome::Created) => {
                 self.seal_fork(&request, &key).await?;
-                return self.get_session(&key).await;
+                return self.written_session(&key).await;
             }
             Ok(CreateOutcome::Taken { deleted }) => {
                 Error::SessionExists { session: key.session.clone(), deleted }

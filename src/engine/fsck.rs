@@ -363,15 +363,10 @@ fn check_segment(rows: &Rows, row: &Segment, decoded: &Decoded) -> Result<(), Vi
         let own =
             decoded.entries.iter().filter(|entry| (line.first_seq..=line.last_seq).contains(&entry.seq));
         let own: Vec<_> = own.cloned().collect();
-        let mut sealed = line.to_turn(&rows.branch.id, &own);
+        let sealed = line.to_turn(&rows.branch.id, &own);
         let same = rows.turns.iter().find(|recorded| recorded.turn.version == line.version);
-        let is_same = same.is_some_and(|recorded| {
-            // Its last digit may differ when it was read and written again.
-            let score = |score: Option<f64>| score.map(|score| (score * 1e9).round());
-            let scores_agree = score(sealed.score) == score(recorded.turn.score);
-            sealed.score = recorded.turn.score;
-            scores_agree && sealed == recorded.turn && recorded.reply == line.reply.get()
-        });
+        let is_same =
+            same.is_some_and(|recorded| sealed == recorded.turn && recorded.reply == line.reply.get());
         if !is_same {
             return Err(format!("blob {} tells of turn {} otherwise than its row", row.key, line.version));
         }

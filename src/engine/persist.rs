@@ -177,8 +177,23 @@ pub(super) struct Base {
 impl Engine {
     /// Commits one turn.
     pub async fn persist(&self, request: PersistRequest) -> Result<PersistReply, Error> {
+        self.persist_holding(request, ()).await
+    }
+
+    /// Commits one turn, and keeps `held` until that is done, whatever becomes of
+    /// the caller.
+    pub async fn persist_holding(
+        &self,
+        request: PersistRequest,
+        held: impl Send + 'static,
+    ) -> Result<PersistReply, Error> {
         let engine = self.clone();
-        self.detached(async move { engine.persist_detached(request).await }).await
+        self.detached(async move {
+            let reply = engine.persist_detached(request).await;
+            drop(held);
+            reply
+        })
+        .await
     }
 
     async fn persist_detached(&self, request: PersistRequest) -> Result<PersistReply, Error> {
@@ -504,6 +519,8 @@ impl Engine {
         tip: &Tip,
         draft: &Draft,
     ) -> Result<CommitOutcome, AttemptError> {
+        // A retry neither uploads the turn again nor needs the object store.
+        self.check_new(key, &draft.turn.request_id).await?;
         let branch = BranchKey { tenant: key.tenant.clone(), branch: draft.turn.branch.clone() };
         for _ in 0..OBJECT_FIRST_ATTEMPTS {
             let turn = RecordedTurn { turn: draft.turn.clone(), reply: draft.reply_json()? };
@@ -562,7 +579,20 @@ impl Engine {
         }
     }
 
-    async fn check_journal_room(&self, key: &SessionKey, tip: &Tip, draft: &Draft) -> Result<(), Error> {
+    /// Fails if the request has made its turn already.
+    async fn check_new(&self, key: &SessionKey, request_id: &RequestId) -> Result<(), AttemptError> {
+        match self.inner.meta.turn_of_request(key, request_id).await.map_err(Error::from)? {
+            Some(_) => Err(AttemptError::RequestIdTaken),
+            None => Ok(()),
+        }
+    }
+
+    async fn check_journal_room(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        draft: &Draft,
+    ) -> Result<(), AttemptError> {
         let bytes_after = |tip: &Tip| tip.head.journal_bytes.saturating_add(draft.body.len() as u64);
         if bytes_after(tip) <= JOURNAL_SESSION_BYTES_MAX {
             return Ok(());
@@ -573,7 +603,9 @@ impl Engine {
             return Ok(());
         }
         self.due_for_seal(BranchKey { tenant: key.tenant.clone(), branch: tip.head.branch.clone() });
-        Err(Error::JournalFull { session: key.session.clone(), bytes, limit: JOURNAL_SESSION_BYTES_MAX })
+        self.check_new(key, &draft.turn.request_id).await?;
+        let limit = JOURNAL_SESSION_BYTES_MAX;
+        Err(Error::JournalFull { session: key.session.clone(), bytes, limit }.into())
     }
 
     /// Brings the caches up to a turn that is durable now.

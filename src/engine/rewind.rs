@@ -63,10 +63,20 @@ impl Engine {
             let outcome = self.inner.meta.commit_turn(new).await;
             self.inner.caches.forget(key);
             match outcome {
-                Ok(CommitOutcome::Committed) => return self.get_session(key).await,
-                Ok(CommitOutcome::NotAsExpected) => {}
+                Ok(CommitOutcome::Committed) => return self.written_session(key).await,
                 // The next round reads what came of it.
-                Err(error) if matches!(error.kind, ErrorKind::Duplicate | ErrorKind::Unknown) => {}
+                Ok(CommitOutcome::NotAsExpected) => {}
+                Err(error) if error.kind == ErrorKind::Duplicate => {}
+                Err(source) if source.kind == ErrorKind::Unknown => {
+                    match self.inner.meta.turn_of_request(key, &request.request_id).await {
+                        Ok(Some(recorded)) => {
+                            check_retry(&recorded, request.digest())?;
+                            return self.written_session(key).await;
+                        }
+                        Ok(None) => {}
+                        Err(_) => return Err(Error::OutcomeUnknown { source }),
+                    }
+                }
                 Err(StoreError { kind: ErrorKind::Fenced, .. }) if let Some(writer) = writer => {
                     let meta = self.inner.meta.as_ref();
                     self.inner.generation.replace_fenced(meta, writer, self.now()).await?;

@@ -150,7 +150,7 @@ impl Engine {
             source: None,
         };
         match self.inner.meta.create_session(new).await? {
-            CreateOutcome::Created => self.get_session(&key).await,
+            CreateOutcome::Created => self.written_session(&key).await,
             CreateOutcome::Taken { deleted } => Err(Error::SessionExists { session: key.session, deleted }),
             CreateOutcome::SourceGone => Err(Error::internal("a session without a source lost it")),
         }
@@ -163,6 +163,11 @@ impl Engine {
 
     pub(super) fn new_branch_id(&self) -> Result<BranchId, Error> {
         BranchId::parse(&self.inner.entropy.id(self.now())).map_err(|_| Error::internal("mint a branch id"))
+    }
+
+    /// Returns a session that was just written.
+    pub(super) async fn written_session(&self, key: &SessionKey) -> Result<SessionView, Error> {
+        self.get_session(key).await.map_err(Error::after_write)
     }
 
     /// Returns a session with its preamble.
@@ -231,7 +236,7 @@ impl Engine {
             let outcome = self.inner.meta.update_session(update).await?;
             self.inner.caches.tips.invalidate(&key);
             if outcome == CommitOutcome::Committed {
-                return self.get_session(&key).await;
+                return self.written_session(&key).await;
             }
         }
         Err(Error::Contention { session: key.session, attempts: APPEND_ATTEMPTS })

@@ -10,15 +10,20 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 /// Reasons of such failures, each with the code that tonic gives it and what a
 /// client is told.
-pub(super) const TRANSPORT_REASONS: [(&str, Code, &str); 3] = [
-    (
-        "REQUEST_TOO_LARGE",
-        Code::OutOfRange,
-        "the request is larger than 32 MiB: split the turn, or keep large tool output out of it",
-    ),
-    ("UNKNOWN_METHOD", Code::Unimplemented, "there is no such method"),
-    ("MALFORMED_REQUEST", Code::Internal, "the request could not be decoded"),
-];
+#[cfg(test)]
+pub(super) const TRANSPORT_REASONS: [(&str, Code, &str); 4] =
+    [REQUEST_TOO_LARGE, UNKNOWN_METHOD, UNSUPPORTED_COMPRESSION, MALFORMED_REQUEST];
+
+const REQUEST_TOO_LARGE: (&str, Code, &str) = (
+    "REQUEST_TOO_LARGE",
+    Code::OutOfRange,
+    "the request is larger than 32 MiB: split the turn, or keep large tool output out of it",
+);
+const UNKNOWN_METHOD: (&str, Code, &str) = ("UNKNOWN_METHOD", Code::Unimplemented, "there is no such method");
+const UNSUPPORTED_COMPRESSION: (&str, Code, &str) =
+    ("UNSUPPORTED_COMPRESSION", Code::Unimplemented, "requests must not be compressed");
+const MALFORMED_REQUEST: (&str, Code, &str) =
+    ("MALFORMED_REQUEST", Code::Internal, "the request could not be decoded");
 
 const _: () = assert!(REQUEST_BYTES_MAX == 32 << 20);
 
@@ -28,10 +33,17 @@ pub fn complete<B>(mut response: Response<B>) -> Response<B> {
     if status.code() == Code::Ok || !status.details().is_empty() {
         return response;
     }
-    let known = TRANSPORT_REASONS.iter().find(|(_, code, _)| *code == status.code());
+    let known = match status.code() {
+        Code::OutOfRange => Some(REQUEST_TOO_LARGE),
+        // Of a method that is not there nothing is said.
+        Code::Unimplemented if status.message().is_empty() => Some(UNKNOWN_METHOD),
+        Code::Unimplemented => Some(UNSUPPORTED_COMPRESSION),
+        Code::Internal => Some(MALFORMED_REQUEST),
+        _ => None,
+    };
     if let Some((reason, code, message)) = known {
-        let details = ErrorDetails::with_error_info(*reason, ERROR_DOMAIN, HashMap::new());
-        let completed = Status::with_error_details(*code, *message, details);
+        let details = ErrorDetails::with_error_info(reason, ERROR_DOMAIN, HashMap::new());
+        let completed = Status::with_error_details(code, message, details);
         // The old headers go out if these cannot be written.
         let mut headers = response.headers().clone();
         if completed.add_header(&mut headers).is_ok() {
@@ -53,7 +65,8 @@ mod tests {
     #[test]
     fn a_failure_without_details_gets_them_and_others_stay() {
         for (reason, code, message) in TRANSPORT_REASONS {
-            let status = completed(Status::new(code, "bare"));
+            let bare = if reason == "UNKNOWN_METHOD" { "" } else { "bare" };
+            let status = completed(Status::new(code, bare));
             let given = status.get_details_error_info().unwrap().reason;
             assert_eq!((given.as_str(), status.code(), status.message()), (reason, code, message));
         }

@@ -58,6 +58,7 @@ pub fn to_status(error: &Error) -> Status {
                 format!("{bytes} bytes in the journal"),
             );
         }
+        Error::Overloaded { limit } => tell("limit_bytes", limit.to_string()),
         Error::Contention { session, .. } => tell("session", session.resource_name()),
         Error::LineageTooDeep { limit } => {
             tell("limit", limit.to_string());
@@ -124,6 +125,7 @@ pub(super) fn code(reason: Reason) -> Code {
         | Reason::MetadataUnavailable
         | Reason::ObjectsUnavailable
         | Reason::OutcomeUnknown
+        | Reason::Overloaded
         | Reason::Draining => Code::Unavailable,
         Reason::StorageFull => Code::ResourceExhausted,
         Reason::DeadlineExceeded => Code::DeadlineExceeded,

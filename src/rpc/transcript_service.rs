@@ -1,5 +1,6 @@
 //! `TranscriptService`.
 
+use super::admission::Room;
 use super::observe::observe;
 use super::{convert, pb};
 use crate::engine::{Engine, Error, Input, LogRange, PersistRequest, RestoreRequest};
@@ -27,6 +28,7 @@ impl Transcripts {
     async fn persist(
         &self,
         request: pb::PersistTranscriptRequest,
+        room: Option<Room>,
     ) -> Result<pb::PersistTranscriptResponse, Error> {
         use pb::persist_transcript_request::{Append, Input as Wire, Snapshot};
         let input = match request.input {
@@ -67,7 +69,7 @@ impl Transcripts {
             create_if_missing: create.map_err(|error| error.within("create_if_missing"))?,
             window_id: request.window_id,
         };
-        Ok(convert::persist_reply(self.engine.persist(persist).await?))
+        Ok(convert::persist_reply(self.engine.persist_holding(persist, room).await?))
     }
 
     async fn restore(
@@ -160,7 +162,8 @@ impl pb::transcript_service_server::TranscriptService for Transcripts {
         &self,
         request: Request<pb::PersistTranscriptRequest>,
     ) -> Result<Response<pb::PersistTranscriptResponse>, Status> {
-        observe("PersistTranscript", Box::pin(self.persist(request.into_inner()))).await
+        let room = request.extensions().get().cloned();
+        observe("PersistTranscript", Box::pin(self.persist(request.into_inner(), room))).await
     }
 
     type RestoreTranscriptStream = Messages<pb::RestoreTranscriptResponse>;

@@ -67,8 +67,18 @@ impl LocalBlobs {
         context: String,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
+        let root = self.root.clone();
+        let work = move || {
+            work().map_err(|error| {
+                // Nothing is known of the blobs when all of them are out of
+                // sight, such as those of a disk that is not mounted.
+                let is_away = error.kind() == io::ErrorKind::NotFound && check_root(&root).is_err();
+                let kind = if is_away { ErrorKind::Unavailable } else { kind_of(&error) };
+                (kind, error)
+            })
+        };
         match tokio::task::spawn_blocking(work).await {
-            Ok(result) => result.map_err(|error| io_error(context, error)),
+            Ok(result) => result.map_err(|(kind, error)| StoreError::caused(kind, context, error)),
             Err(error) => Err(StoreError::caused(ErrorKind::Internal, context, error)),
         }
     }
@@ -82,8 +92,13 @@ impl BlobStore for LocalBlobs {
         let temporary = root.join(TEMPORARY).join(self.entropy.hex::<16>());
         let written = self.run(format!("put {key}"), move || {
             let result = write_new(&root, &making, &temporary, &path, &body);
-            // The link keeps the bytes; only the name for writing goes.
-            fs::remove_file(&temporary)?;
+            // The link keeps the bytes; only the name for writing goes, now or at
+            // the next start.
+            if let Err(error) = fs::remove_file(&temporary)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(file = %temporary.display(), %error, "a temporary file stays");
+            }
             result
         });
         if written.await? {
@@ -132,6 +147,7 @@ impl BlobStore for LocalBlobs {
         let (root, prefix, after) =
             (self.root.clone(), prefix.to_owned(), after.unwrap_or_default().to_owned());
         self.run(format!("list {prefix}"), move || {
+            check_root(&root)?;
             let mut found = Vec::new();
             walk(&root, "", &prefix, &after, limit, &mut found)?;
             Ok(found)
@@ -142,6 +158,12 @@ impl BlobStore for LocalBlobs {
     async fn probe(&self) -> Result<(), StoreError> {
         crate::store::blob::probe_create_only(self).await
     }
+}
+
+/// Fails if `root` is not the directory that was opened: it has the one for
+/// files that are being written.
+fn check_root(root: &Path) -> io::Result<()> {
+    fs::metadata(root.join(TEMPORARY)).map(drop)
 }
 
 /// Writes a new file at `path`; false if there is one already.
@@ -240,10 +262,13 @@ fn blob_info(key: String, metadata: &fs::Metadata) -> BlobInfo {
 }
 
 fn io_error(context: String, error: io::Error) -> StoreError {
-    let kind = match error.kind() {
+    StoreError::caused(kind_of(&error), context, error)
+}
+
+fn kind_of(error: &io::Error) -> ErrorKind {
+    match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
         _ => ErrorKind::Unavailable,
-    };
-    StoreError::caused(kind, context, error)
+    }
 }

@@ -154,8 +154,18 @@ impl BlobStore for S3Blobs {
             Ok(head) => {
                 Ok(Some(head.content_length().and_then(|length| u64::try_from(length).ok()).unwrap_or(0)))
             }
-            Err(error) if status(&error) == Some(404) => Ok(None),
-            Err(error) => Err(classify(format!("head {key}"), error)),
+            Err(error) => {
+                let failed = classify(format!("head {key}"), error);
+                if failed.kind != ErrorKind::NotFound {
+                    return Err(failed);
+                }
+                // The answer to HEAD has no body that says what is not there.
+                let bucket = self.client.head_bucket().bucket(&self.bucket).send().await;
+                bucket.map_err(|error| {
+                    StoreError::caused(ErrorKind::Unavailable, format!("head {key}"), error)
+                })?;
+                Ok(None)
+            }
         }
     }
 
@@ -163,8 +173,10 @@ impl BlobStore for S3Blobs {
         let deleted = self.client.delete_object().bucket(&self.bucket).key(self.full(key)).send().await;
         match deleted {
             Ok(_) => Ok(()),
-            Err(error) if status(&error) == Some(404) => Ok(()),
-            Err(error) => Err(classify(format!("delete {key}"), error)),
+            Err(error) => match classify(format!("delete {key}"), error) {
+                failed if failed.kind == ErrorKind::NotFound => Ok(()),
+                failed => Err(failed),
+            },
         }
     }
 
@@ -206,12 +218,62 @@ fn classify<E>(context: String, error: SdkError<E, Response>) -> StoreError
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
-    let kind = match (status(&error), error.code()) {
-        (Some(404), Some("NoSuchBucket")) => ErrorKind::Internal,
+    let kind = kind_of(status(&error), error.code());
+    StoreError::caused(kind, context, error)
+}
+
+/// The kind of a failure: `Internal` are only requests that fail whenever they
+/// are made. Credentials, policies and buckets are mended while the service
+/// runs, and until then it does as in any other outage.
+/// Source: <https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html>.
+fn kind_of(status: Option<u16>, code: Option<&str>) -> ErrorKind {
+    match (status, code) {
+        (Some(404), Some("NoSuchBucket")) => ErrorKind::Unavailable,
         (Some(404), _) => ErrorKind::NotFound,
         (Some(507), _) => ErrorKind::Full,
-        (Some(408 | 409 | 429 | 500..) | None, _) => ErrorKind::Unavailable,
+        (Some(301 | 307 | 401 | 403 | 408 | 409 | 429 | 500..) | None, _) => ErrorKind::Unavailable,
+        // An answer to HEAD has no code.
+        (
+            Some(400),
+            None
+            | Some(
+                "ExpiredToken"
+                | "InvalidToken"
+                | "TokenRefreshRequired"
+                | "RequestTimeout"
+                | "IncompleteBody"
+                | "AuthorizationHeaderMalformed",
+            ),
+        ) => ErrorKind::Unavailable,
         (Some(_), _) => ErrorKind::Internal,
-    };
-    StoreError::caused(kind, context, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_operator_can_mend_is_an_outage_and_no_defect() {
+        let table = [
+            (None, None, ErrorKind::Unavailable),
+            (Some(503), Some("SlowDown"), ErrorKind::Unavailable),
+            (Some(403), Some("AccessDenied"), ErrorKind::Unavailable),
+            (Some(403), Some("RequestTimeTooSkewed"), ErrorKind::Unavailable),
+            (Some(401), None, ErrorKind::Unavailable),
+            (Some(400), Some("ExpiredToken"), ErrorKind::Unavailable),
+            (Some(400), Some("RequestTimeout"), ErrorKind::Unavailable),
+            (Some(400), None, ErrorKind::Unavailable),
+            (Some(404), Some("NoSuchBucket"), ErrorKind::Unavailable),
+            (Some(404), Some("NoSuchKey"), ErrorKind::NotFound),
+            (Some(404), None, ErrorKind::NotFound),
+            (Some(507), None, ErrorKind::Full),
+            (Some(400), Some("BadDigest"), ErrorKind::Internal),
+            (Some(400), Some("InvalidArgument"), ErrorKind::Internal),
+            (Some(405), Some("MethodNotAllowed"), ErrorKind::Internal),
+        ];
+        for (status, code, kind) in table {
+            assert_eq!(kind_of(status, code), kind, "{status:?} {code:?}");
+        }
+    }
 }

@@ -39,9 +39,10 @@ async fn every_turn_is_in_the_object_store_when_it_is_acknowledged(database: Dat
 
 async fn a_turn_is_refused_while_the_store_is_down_and_never_shows(database: Database) {
     let (site, key) = site(database).await;
-    site.persist(&key, "r1", 100).await.unwrap();
+    let acknowledged = site.persist(&key, "r1", 100).await.unwrap();
     for fault in [Fault::Down, Fault::Hang, Fault::LostAnswers] {
         site.faults.set(fault);
+        assert_eq!(site.persist(&key, "r1", 100).await.unwrap(), acknowledged);
         assert_retryable(site.persist(&key, "r2", 100).await, Reason::ObjectsUnavailable);
         let empty = site.node.engine.persist(request(&key, "empty", vec![])).await;
         assert_retryable(empty, Reason::ObjectsUnavailable);

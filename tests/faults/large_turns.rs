@@ -48,7 +48,14 @@ async fn a_large_turn_goes_into_the_journal_while_the_store_is_down(database: Da
     site.faults.set(Fault::None);
     let huge = site.persist(&key, "huge", 12 * MIB).await.unwrap();
     assert_eq!(huge.version, Version(3));
-    assert_eq!(site.persist(&key, "huge", 12 * MIB).await.unwrap(), huge);
+    // A retry gets its answer without the object store, and puts nothing there.
+    let puts = site.faults.puts();
+    for fault in [Fault::None, Fault::Down] {
+        site.faults.set(fault);
+        assert_eq!(site.persist(&key, "huge", 12 * MIB).await.unwrap(), huge);
+    }
+    site.faults.set(Fault::None);
+    assert_eq!(site.faults.puts(), puts);
     assert_eq!(site.database.rows("SELECT version FROM journal").await, [[""; 1]; 0]);
     let told = site.another().await.read(&key).await.unwrap();
     let expected = [("r1", 2 * MIB), ("r2", 100), ("huge", 12 * MIB)];
@@ -59,14 +66,15 @@ async fn a_large_turn_goes_into_the_journal_while_the_store_is_down(database: Da
 
 async fn a_session_with_a_full_journal_is_refused_until_it_is_sealed(database: Database) {
     // As if there were so much of it: `heavy` below fills one in earnest.
-    const FILL: &str = "UPDATE head SET journal_bytes = journal_bytes + 67000000 WHERE session_id = 'full'";
-    const EMPTY: &str = "UPDATE head SET journal_bytes = journal_bytes - 67000000 WHERE session_id = 'full'";
+    const FILL: &str = "UPDATE head SET journal_bytes = journal_bytes + 66200000 WHERE session_id = 'full'";
+    const EMPTY: &str = "UPDATE head SET journal_bytes = journal_bytes - 66200000 WHERE session_id = 'full'";
     let site = Site::new(database).await;
     let (full, other) = (key("full"), key("other"));
     for key in [&full, &other] {
         site.node.create(key).await;
         site.persist(key, "r1", 1_000).await.unwrap();
     }
+    let acknowledged = site.persist(&full, "r0", 900_000).await.unwrap();
     site.faults.set(Fault::Down);
     site.database.execute(FILL).await;
     let node = site.another().await;
@@ -79,6 +87,8 @@ async fn a_session_with_a_full_journal_is_refused_until_it_is_sealed(database: D
         assert_retryable(refused, Reason::JournalFull);
     }
     assert!(site.database.dump().await == before);
+    // What was acknowledged is not refused now.
+    assert_eq!(node.persist(&full, "r0", payload("r0", 900_000)).await.unwrap(), acknowledged);
     // What fits still fits, and others have room of their own.
     node.persist(&full, "small", payload("small", 100)).await.unwrap();
     node.persist(&other, "r2", payload("r2", 900_000)).await.unwrap();
@@ -86,8 +96,8 @@ async fn a_session_with_a_full_journal_is_refused_until_it_is_sealed(database: D
     site.database.execute(EMPTY).await;
     node.seal(&full).await.unwrap();
     let node = site.another().await;
-    assert_eq!(node.persist(&full, "r2", payload("r2", 900_000)).await.unwrap().version, Version(3));
-    assert_eq!(node.read(&full).await.unwrap().entries.len(), 3);
+    assert_eq!(node.persist(&full, "r2", payload("r2", 900_000)).await.unwrap().version, Version(4));
+    assert_eq!(node.read(&full).await.unwrap().entries.len(), 4);
     site.node.assert_healthy().await;
 }
 
@@ -121,6 +131,27 @@ async fn a_large_turn_after_a_rewind_goes_to_the_object_store_too() {
     );
     let told = site.another().await.read(&key).await.unwrap();
     assert!(told.entries == [(1, payload("r1", 100)), (2, payload("huge", 12 * MIB))]);
+    site.node.assert_healthy().await;
+}
+
+/// A disk that is not mounted, as the service finds it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blob_directory_that_is_away_is_an_outage_and_no_loss() {
+    let site = Site::new(Database::sqlite().await).await;
+    let key = key("s");
+    site.node.create(&key).await;
+    let large = site.persist(&key, "large", 2 * MIB).await.unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let away = elsewhere.path().join("away");
+    std::fs::rename(site.directory.path(), &away).unwrap();
+    let other = site.another().await;
+    assert_retryable(other.restore(&key).await, Reason::ObjectsUnavailable);
+    assert_retryable(other.read(&key).await, Reason::ObjectsUnavailable);
+    assert_eq!(site.persist(&key, "large", 2 * MIB).await.unwrap(), large);
+    assert_eq!(site.persist(&key, "next", 2 * MIB).await.unwrap().version, Version(2));
+    assert_eq!(site.database.rows("SELECT version FROM journal").await, [["2"]]);
+    std::fs::rename(&away, site.directory.path()).unwrap();
+    assert_eq!(other.read(&key).await.unwrap().entries.len(), 2);
     site.node.assert_healthy().await;
 }
 

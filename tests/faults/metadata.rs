@@ -2,20 +2,20 @@
 //! knows what became of it.
 
 use crate::stores::{
-    Database, Directory, Harm, Node, PostgresServer, Proxy, error_response, id_of, key, payload, postgres_at,
-    postgres_in_time, request, soon,
+    Database, Directory, Gate, GatedMeta, Harm, Node, PostgresServer, Proxy, config, error_response, id_of,
+    key, payload, postgres_at, postgres_in_time, request, soon,
 };
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use turnkeep::clock;
-use turnkeep::engine::{Engine, Reason, RewindRequest};
-use turnkeep::model::{Seq, Version};
-use turnkeep::store::MetaStore;
+use turnkeep::engine::{Engine, Error, ForkRequest, Reason, RewindRequest, SessionChange};
+use turnkeep::model::{CompressionPath, Labels, Seq, SessionId, Version};
 use turnkeep::store::meta::SessionKey;
+use turnkeep::store::{ErrorKind, MetaStore};
 
 /// An engine that reaches Postgres through a proxy, and a session.
 struct Proxied {
@@ -171,6 +171,61 @@ async fn rewinds_deletions_and_seals_whose_commit_is_in_doubt_are_done_once() {
         assert_eq!(site.node.read(&doomed).await.unwrap_err().reason(), Reason::SessionNotFound);
     }
     site.node.assert_healthy().await;
+}
+
+/// What fails after a commit must not be told as if nothing had been written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_written_and_cannot_be_read_back_is_in_doubt_and_done_once() {
+    type Call = fn(Engine, SessionKey) -> BoxFuture<'static, Result<Version, Error>>;
+    let rewind: Call = |engine, key| {
+        let (expected_version, request_id) = (Some(Version(2)), id_of("back"));
+        let rewind = RewindRequest { key, version: Version(1), expected_version, request_id };
+        Box::pin(async move { Ok(engine.rewind_session(rewind).await?.head.version) })
+    };
+    let create: Call = |engine, key| {
+        let key = SessionKey { session: SessionId::parse("new").unwrap(), ..key };
+        Box::pin(async move { Ok(engine.create_session(key, config()).await?.head.version) })
+    };
+    let update: Call = |engine, key| {
+        let change = SessionChange { path: Some(CompressionPath::Batch), ..SessionChange::default() };
+        Box::pin(async move { Ok(engine.update_session(key, change).await?.head.version) })
+    };
+    let fork: Call = |engine, source| {
+        let (labels, request_id) = (Labels::new(), id_of("fork"));
+        let fork = ForkRequest { source, version: Some(Version(1)), session: None, labels, request_id };
+        Box::pin(async move { Ok(engine.fork_session(fork).await?.head.version) })
+    };
+    let (down, lost) = (ErrorKind::Unavailable, ErrorKind::Unknown);
+    let table: [(&str, Call, &[(&str, ErrorKind)], Result<Version, Reason>); 6] = [
+        ("commit_turn", rewind, &[("tip", down)], Ok(Version(3))),
+        ("commit_turn", rewind, &[("commit_turn", lost), ("turn_of_request", down)], Ok(Version(3))),
+        ("commit_turn", rewind, &[("commit_turn", lost), ("tip", down)], Ok(Version(3))),
+        ("create_session", create, &[("tip", down)], Err(Reason::SessionExists)),
+        ("update_session", update, &[("tip", down)], Ok(Version(2))),
+        ("create_session", fork, &[("tip", down)], Ok(Version(2))),
+    ];
+    for (i, (write, call, failures, repeated)) in table.into_iter().enumerate() {
+        let (database, directory, gate) = (Database::sqlite().await, Directory::new(), Gate::new());
+        let meta = Arc::new(GatedMeta { inner: database.meta.clone(), gate: gate.clone() });
+        let node = Node::start(meta, directory.blobs.clone()).await;
+        let key = key("s");
+        node.create(&key).await;
+        for id in ["r1", "r2"] {
+            node.persist(&key, id, payload(id, 100)).await.unwrap();
+        }
+        let mut held = gate.hold(write);
+        let first = tokio::spawn(call(node.engine.clone(), key.clone()));
+        held.reached().await;
+        for (method, kind) in failures {
+            gate.fail(method, *kind);
+        }
+        held.release();
+        let error = soon("a call that fails", first).await.unwrap().unwrap_err();
+        assert_eq!((error.reason(), gate.has_failed()), (Reason::OutcomeUnknown, true), "{i}: {error:?}");
+        let again = call(node.engine.clone(), key).await.map_err(|error| error.reason());
+        assert_eq!(again, repeated, "{i}");
+        node.assert_healthy().await;
+    }
 }
 
 /// A network that drops everything tells nobody.

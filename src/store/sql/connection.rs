@@ -201,6 +201,10 @@ pub(super) trait Database: std::fmt::Debug + Send + Sync {
     /// so do several writes in one round trip.
     fn fuses_writes(&self) -> bool;
 
+    /// Takes what was deleted out of the database's files, as far as the service
+    /// can; whether it could.
+    async fn purge(&self) -> Result<bool, StoreError>;
+
     /// Applies migrations up to a number, or all.
     async fn migrate(&self, migrator: &sqlx::migrate::Migrator, to: Option<i64>) -> Result<(), StoreError>;
 }

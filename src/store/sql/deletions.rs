@@ -181,6 +181,14 @@ pub(super) async fn in_ledger(db: &dyn Database, key: &SessionKey) -> Result<(),
     tx.commit().await
 }
 
+/// That a deletion is done but for saying so.
+macro_rules! is_finished {
+    () => {
+        "tenant = $1 AND session_id = $2 AND erased_at IS NULL AND in_ledger = 1 AND NOT EXISTS \
+         (SELECT 1 FROM tombstone t WHERE t.tenant = deletion.tenant AND t.session_id = deletion.session_id)"
+    };
+}
+
 /// Releases what no fork reaches any more; finishes the deletion if nothing is
 /// left.
 pub(super) async fn advance(
@@ -190,14 +198,18 @@ pub(super) async fn advance(
     erase_not_before: Micros,
 ) -> Result<bool, StoreError> {
     let mut tx = db.begin(Lane::Background).await?;
-    let finished = release(tx.as_mut(), &key.tenant, &key.session, erase_not_before).await? && {
-        let finish = Sql::both(
-            "UPDATE deletion SET erased_at = $3 WHERE tenant = $1 AND session_id = $2 AND erased_at IS NULL \
-             AND in_ledger = 1 AND NOT EXISTS (SELECT 1 FROM tombstone t \
-             WHERE t.tenant = deletion.tenant AND t.session_id = deletion.session_id)",
-        );
-        tx.execute(finish, args![&key.tenant, &key.session, now]).await? == 1
+    let is_finished = release(tx.as_mut(), &key.tenant, &key.session, erase_not_before).await? && {
+        let finished = Sql::both(concat!("SELECT deleted_at FROM deletion WHERE ", is_finished!()));
+        !tx.query(finished, args![&key.tenant, &key.session]).await?.is_empty()
     };
+    tx.commit().await?;
+    // The receipt says that it is erased only once it is.
+    if !is_finished || !db.purge().await? {
+        return Ok(false);
+    }
+    let mut tx = db.begin(Lane::Background).await?;
+    let finish = Sql::both(concat!("UPDATE deletion SET erased_at = $3 WHERE ", is_finished!()));
+    let finished = tx.execute(finish, args![&key.tenant, &key.session, now]).await? == 1;
     tx.commit().await?;
     Ok(finished)
 }

@@ -97,6 +97,11 @@ impl Database for Postgres {
         true
     }
 
+    async fn purge(&self) -> Result<bool, StoreError> {
+        // Its own vacuum does it, and needs no lock that we would have to wait for.
+        Ok(true)
+    }
+
     async fn migrate(&self, migrator: &sqlx::migrate::Migrator, to: Option<i64>) -> Result<(), StoreError> {
         // A connection of its own: the migrator's session lock must not get
         // into a pool.

@@ -19,6 +19,8 @@ const PAGE_BYTES: u32 = 1024;
 /// Pages of WAL after which it is written to the file: 8 MiB, so that pages which
 /// change often are written there seldom.
 const CHECKPOINT_PAGES: &str = "8192";
+/// How long a checkpoint waits for readers, and everybody else for it.
+const PURGE_BUSY_MS: u64 = 1_000;
 /// How long a request waits for a connection or for another process's lock.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,6 +39,10 @@ impl Sqlite {
             .create_if_missing(true)
             .page_size(PAGE_BYTES)
             .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+            // What is deleted is overwritten: a deleted session must not stay in
+            // pages that nothing uses. Sealed journals are overwritten too, which
+            // adds 7 % to what a turn of 1 KiB writes, and 32 % at 16 KiB.
+            .pragma("secure_delete", "ON")
             .journal_mode(SqliteJournalMode::Wal)
             // NORMAL can lose acknowledged commits when the power fails.
             .synchronous(SqliteSynchronous::Full)
@@ -78,6 +84,19 @@ impl Database for Sqlite {
         false
     }
 
+    async fn purge(&self) -> Result<bool, StoreError> {
+        let mut connection = self.writer.acquire().await.map_err(|error| classify("purge", error))?;
+        let failed = |error| classify("purge", error);
+        connection.execute(busy_timeout(PURGE_BUSY_MS)).await.map_err(failed)?;
+        // The WAL still holds the pages as they were before the deletion.
+        let checkpoint = connection.fetch_one("PRAGMA wal_checkpoint(TRUNCATE)").await.map_err(failed)?;
+        let wait = u64::try_from(ACQUIRE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+        connection.execute(busy_timeout(wait)).await.map_err(failed)?;
+        connection.give_back();
+        let is_busy: i64 = checkpoint.try_get_unchecked(0).map_err(failed)?;
+        Ok(is_busy == 0)
+    }
+
     async fn migrate(&self, migrator: &sqlx::migrate::Migrator, to: Option<i64>) -> Result<(), StoreError> {
         let mut connection = self.writer.acquire().await.map_err(|error| classify("migrate", error))?;
         let migrated = migrator.run_direct(to, &mut *connection, false).await;
@@ -85,6 +104,10 @@ impl Database for Sqlite {
         connection.give_back();
         Ok(())
     }
+}
+
+fn busy_timeout(milliseconds: u64) -> sqlx::AssertSqlSafe<String> {
+    sqlx::AssertSqlSafe(format!("PRAGMA busy_timeout = {milliseconds}"))
 }
 
 /// Dropped at any point but after its end it closes the connection, which ends

@@ -15,7 +15,7 @@ use turnkeep::store::meta::{
     NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy, SessionKey,
     SessionQuery, SessionUpdate, Tip, Tombstone,
 };
-use turnkeep::store::{BlobStore, MetaStore, StoreError};
+use turnkeep::store::{BlobStore, ErrorKind, MetaStore, StoreError};
 
 /// What the calls of several stores go through. Each call makes two steps: one
 /// before it takes effect and one after.
@@ -31,6 +31,7 @@ struct State {
     crash_at: Option<u64>,
     has_crashed: bool,
     holds: Vec<(&'static str, oneshot::Sender<()>, oneshot::Receiver<()>)>,
+    failures: Vec<(&'static str, ErrorKind)>,
 }
 
 /// A call that is kept from beginning.
@@ -88,6 +89,17 @@ impl Gate {
         Held { reached: was_reached, go_on }
     }
 
+    /// Makes the next call of a method fail. One whose outcome is `Unknown` takes
+    /// effect, any other does not.
+    pub(crate) fn fail(&self, method: &'static str, kind: ErrorKind) {
+        self.state.lock().unwrap().failures.push((method, kind));
+    }
+
+    /// Whether all calls that were to fail have failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.state.lock().unwrap().failures.is_empty()
+    }
+
     async fn step(&self) {
         let is_dead = {
             let mut state = self.state.lock().unwrap();
@@ -101,7 +113,11 @@ impl Gate {
         }
     }
 
-    async fn call<T>(&self, method: &'static str, call: impl Future<Output = T>) -> T {
+    async fn call<T>(
+        &self,
+        method: &'static str,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let held = {
             let mut state = self.state.lock().unwrap();
             let found = state.holds.iter().position(|(held, ..)| *held == method);
@@ -111,10 +127,22 @@ impl Gate {
             reached.send(()).unwrap();
             may_go_on.await.unwrap();
         }
+        let failure = {
+            let mut state = self.state.lock().unwrap();
+            let found = state.failures.iter().position(|(failing, _)| *failing == method);
+            found.map(|i| StoreError::new(state.failures.remove(i).1, "injected failure"))
+        };
         self.step().await;
+        match failure {
+            Some(failure) if failure.kind != ErrorKind::Unknown => return Err(failure),
+            _ => {}
+        }
         let output = call.await;
         self.step().await;
-        output
+        match failure {
+            Some(failure) => output.and(Err(failure)),
+            None => output,
+        }
     }
 }
 
