@@ -1,7 +1,7 @@
 //! Persisting a turn: all of its entries or none.
 
 use super::cache::CachedTip;
-use super::{Engine, Error, compute};
+use super::{Engine, Error, compute, snapshot};
 use crate::clock::Micros;
 use crate::codec::window_id::{WindowId, receipt_prefix};
 use crate::codec::{digest, frame, line};
@@ -57,6 +57,10 @@ impl Input {
         match self {
             Self::Append(entries) | Self::Snapshot { entries, .. } => entries,
         }
+    }
+
+    fn began_as_window(&self) -> bool {
+        matches!(self, Self::Snapshot { window_id, .. } if !window_id.is_empty())
     }
 
     fn payload_bytes(&self) -> usize {
@@ -247,6 +251,9 @@ impl Engine {
             return Ok(cached);
         }
         match (self.fresh_tip(&request.key).await, &request.create_if_missing) {
+            (Err(Error::SessionNotFound { .. }), Some(_)) if request.input.began_as_window() => {
+                Err(snapshot::unknown_window())
+            }
             (Err(Error::SessionNotFound { .. }), Some(config))
                 if request.expected_version.is_none_or(|version| version == Version(0)) =>
             {
@@ -599,7 +606,7 @@ impl Engine {
         if is_due {
             self.due_for_seal(branch);
         }
-        self.extend_window(key, &new.tip, draft.base.version, draft.entries);
+        self.extend_window(key, &new.tip, &draft.base, draft.entries);
         self.inner.caches.tips.insert(key.clone(), new);
     }
 
@@ -692,7 +699,7 @@ impl Draft {
     fn to_commit(&self, key: &SessionKey, tip: &Tip, entries: TurnEntries) -> Result<NewTurn, Error> {
         Ok(NewTurn {
             key: key.clone(),
-            expected: Expected::unchanged(&tip.head),
+            expected: Expected::unchanged(tip),
             turn: RecordedTurn { turn: self.turn.clone(), reply: self.reply_json()? },
             entries,
             branch: self.branch.clone(),
@@ -721,6 +728,9 @@ fn check(input: &Input) -> Result<(), Error> {
             field,
             format!("has {} entries; at most {limit} are allowed", entries.len()),
         ));
+    }
+    if input.began_as_window() && matches!(input, Input::Snapshot { allow_rewind: true, .. }) {
+        return Err(Error::invalid("snapshot.allow_rewind", "cannot be combined with window_id"));
     }
     entries.iter().enumerate().try_for_each(|(index, entry)| check_payload(entry, field, index))
 }

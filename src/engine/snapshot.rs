@@ -11,6 +11,8 @@ use crate::store::meta::{BranchKey, SessionKey, Tip};
 const CONTENTS_DIFFER: &str = "their contents differ";
 const LIST_ENDS: &str = "the list ends where the log goes on";
 
+const WINDOW_FIELD: &str = "snapshot.window_id";
+
 impl Engine {
     /// Where a snapshot continues the log; nothing if it has nothing new.
     pub(super) async fn compare_snapshot(
@@ -113,14 +115,13 @@ impl Engine {
         list: &[Prepared],
         window_id: &str,
     ) -> Result<Option<Base>, Error> {
-        let field = "snapshot.window_id";
         let window = self.inner.window_ids.decode(&key.tenant, &key.session, window_id);
-        let window = window.ok_or_else(|| Error::invalid(field, "is not a window of this session"))?;
+        let window = window.ok_or_else(unknown_window)?;
         let newest = self.newest(key, tip).await?;
         let holds = newest.lineage.contains(&window.branch, window.served);
-        if !holds || window.window_revision != tip.head.window_revision {
+        if !holds || !window.is_of_config(&tip.head) {
             return Err(Error::invalid(
-                field,
+                WINDOW_FIELD,
                 "is a window that was rewound or revised since; restore again",
             ));
         }
@@ -139,6 +140,12 @@ impl Engine {
         }
         Ok(continued(tip, same, list))
     }
+}
+
+/// A window id that the session did not give, as no session that is yet to be
+/// created did.
+pub(super) fn unknown_window() -> Error {
+    Error::invalid(WINDOW_FIELD, "is not a window of this session")
 }
 
 fn continued(tip: &Tip, known: usize, list: &[Prepared]) -> Option<Base> {

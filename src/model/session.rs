@@ -95,6 +95,15 @@ pub struct Head {
     pub updated_at: Micros,
 }
 
+impl Head {
+    /// Whether what windows take from the configuration is as it was at these
+    /// revisions. Labels and the like revise the configuration alone, a late
+    /// result the window alone; all else revises both.
+    pub fn is_configured_as(&self, window_revision: u64, config_revision: u64) -> bool {
+        self.window_revision == window_revision || self.config_revision == config_revision
+    }
+}
+
 /// System text and tool definitions that are kept outside the message list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preamble {

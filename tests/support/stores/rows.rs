@@ -162,6 +162,7 @@ impl Line {
             version: self.tip.turn.version,
             branch: self.branch.id.clone(),
             config_revision: self.config_revision,
+            receipt: self.tip.turn.receipt,
         }
     }
 
