@@ -143,6 +143,9 @@ pub const COMPACTION_ADVISED_PERCENT: u64 = 60;
 /// Source: `string_above_max_length` answers of the APIs.
 pub const CALL_ID_BYTES_MAX: usize = 64;
 
+/// Longest tool call id of OpenAI Chat, in characters. Source as before.
+pub const SHORT_CALL_ID_CHARS_MAX: usize = 40;
+
 const _: () = assert!(STREAM_CHUNK_BYTES * 2 < 4 * MIB);
 const _: () = assert!(ENTRY_BYTES_MAX < REQUEST_BYTES_MAX);
 const _: () = assert!(TURN_OBJECT_FIRST_BYTES <= JOURNAL_TURN_BYTES_MAX);

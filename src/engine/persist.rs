@@ -12,13 +12,14 @@ use crate::limits::{
 };
 use crate::model::{
     Branch, BranchId, CallState, Digest, Entry, EntryKind, RequestId, Seq, Session, SessionId, Turn,
-    TurnKind, Usage, Version,
+    TurnKind, Usage, Version, WireFormat,
 };
 use crate::store::meta::{
     BranchKey, CommitOutcome, Expected, JournalRow, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries,
 };
 use crate::store::{ErrorKind, StoreError};
 use crate::tokens::TokenCounter;
+use crate::window::admit;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -759,7 +760,7 @@ fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> Prep
             index,
             content: format::canonical_digest(&payload),
             tokens,
-            reading: reading.map(Reading::into_calls),
+            reading: reading.map(|reading| shown_calls(session.format, &payload, reading)),
             payload,
             kind: entry.kind,
             at: entry.at,
@@ -769,6 +770,17 @@ fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> Prep
         entries,
         stripped: stripped.into_values().collect(),
         request_digest: digest_of(request),
+    }
+}
+
+/// The calls and results of a message as windows show them, which is as they
+/// were recorded unless the API would not take that.
+fn shown_calls(format: WireFormat, payload: &Bytes, recorded: Reading<'_>) -> Reading<'static> {
+    let admitted = admit(format, payload);
+    if admitted.mends.is_empty() {
+        recorded.into_calls()
+    } else {
+        format::read(format, &admitted.payload).into_calls()
     }
 }
 

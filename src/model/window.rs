@@ -79,16 +79,21 @@ pub enum RepairKind {
     Merged,
     /// An empty block was left out.
     EmptyBlockOmitted,
-    /// An id that was used before got another.
+    /// An id that was used before, or that the API does not take, got another.
     IdRenamed,
     /// A second item with the same id was left out.
     DuplicateItemOmitted,
-    /// Reasoning without the item that it led to was left out.
+    /// Reasoning that the API does not take was left out, such as that without
+    /// the item that it led to.
     ReasoningOmitted,
     /// An opening user message was added.
     OpeningAdded,
-    /// An entry that the API has no place for was left out.
+    /// An entry or block that the API has no place for was left out.
     EntryOmitted,
+    /// A mark of the prompt cache was left out.
+    CacheMarkOmitted,
+    /// A value that the API does not take was replaced.
+    ValueReplaced,
 }
 
 /// One repair of a window.

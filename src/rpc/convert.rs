@@ -406,6 +406,8 @@ fn repair(repair: Repair) -> pb::Repair {
         RepairKind::ReasoningOmitted => pb::RepairKind::ReasoningOmitted,
         RepairKind::OpeningAdded => pb::RepairKind::OpeningAdded,
         RepairKind::EntryOmitted => pb::RepairKind::EntryOmitted,
+        RepairKind::CacheMarkOmitted => pb::RepairKind::CacheMarkOmitted,
+        RepairKind::ValueReplaced => pb::RepairKind::ValueReplaced,
     };
     pb::Repair {
         kind: kind.into(),
