@@ -35,6 +35,9 @@ on_embedded_backend!(
     records_are_in_no_window,
     a_window_says_whether_it_fits,
     a_late_result_changes_the_window_from_its_call_on,
+    a_header_lists_the_newest_repairs_and_counts_all,
+    all_calls_that_wait_are_listed_and_more_than_a_header_holds_are_refused,
+    counts_of_another_tokenizer_are_told,
     a_worker_gets_a_preamble_that_is_newer_than_its_window,
 );
 on_shared_backend!(a_window_id_holds_on_every_replica, a_replica_forgets_turns_that_the_metadata_lost);
@@ -101,6 +104,7 @@ async fn a_restore_gives_the_window_and_all_that_is_known_of_it(backend: Backend
             reserve_tokens: 100,
             fits: Some(true),
             repairs: vec![],
+            repair_count: 0,
             unanswered_calls: vec![],
             next: if format == WireFormat::Opaque {
                 pb::NextStep::Unspecified.into()
@@ -660,4 +664,74 @@ async fn a_worker_gets_a_preamble_that_is_newer_than_its_window(backend: Backend
         assert_eq!(change.applied_to(&older.items).len(), length);
         service.append(SESSION, &[model(OpenaiChat, "1")]).await;
     }
+}
+
+async fn a_header_lists_the_newest_repairs_and_counts_all(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", of_format(OpenaiChat)).await;
+    let orphan = |i: usize| result(OpenaiChat, &format!("{i:05}{}", "é".repeat(150)), "ls", "?");
+    for first in [0, 1_500] {
+        service.append(SESSION, &(first..first + 1_500).map(orphan).collect::<Vec<_>>()).await;
+    }
+    let window = service.window(SESSION).await;
+    assert_eq!((window.header.repair_count, window.items.len()), (3_000, 0));
+    let told: Vec<_> =
+        window.header.repairs.iter().map(|repair| (&repair.seqs[..], &repair.id[..])).collect();
+    let expected: Vec<_> = (2_000..3_000).map(|i| ([i + 1], format!("{i:05}{}", "é".repeat(125)))).collect();
+    let expected: Vec<_> = expected.iter().map(|(seqs, id)| (&seqs[..], &id[..])).collect();
+    assert_eq!(told, expected);
+
+    let merging = create(&service, BedrockConverse).await;
+    let words: Vec<_> = (0..100).map(|i| user(BedrockConverse, &i.to_string())).collect();
+    service.append(&merging, &words).await;
+    let window = service.window(&merging).await;
+    assert_eq!(window.header.repairs[0].seqs, (1..=32).collect::<Vec<_>>());
+    assert_eq!(window.items[0].seqs.len(), 100);
+}
+
+async fn all_calls_that_wait_are_listed_and_more_than_a_header_holds_are_refused(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", of_format(WireFormat::OpenaiResponses)).await;
+    let call = |i: usize| call(WireFormat::OpenaiResponses, &format!("call_{i}"), "ls");
+    let result = |i: usize| result(WireFormat::OpenaiResponses, &format!("call_{i}"), "ls", "ok");
+    let append = |payloads: Vec<String>| append(SESSION, &fresh_id(), &payloads);
+    service.persist(append((0..1_000).map(call).collect())).await.unwrap();
+    let waiting = service.window(SESSION).await.header.unanswered_calls;
+    let expected = (0..1_000).map(|i| format!("call_{i}"));
+    assert!(waiting.iter().map(|call| call.call_id.clone()).eq(expected));
+    let refusal = service.persist(append(vec![call(1_000)])).await.unwrap_err();
+    assert_eq!((&refusal.reason[..], refusal.metadata("field")), ("INVALID_FIELD", "append.entries"));
+    service.persist(append(vec![call(1_000), result(0)])).await.unwrap();
+    service.persist(append((1..1_001).map(result).collect())).await.unwrap();
+    let many = (2_000..4_000).map(call).chain((2_000..4_000).map(result)).collect();
+    assert_eq!(service.persist(append(many)).await.unwrap().version, 4, "answered in the same turn");
+    let long = messages::call(WireFormat::OpenaiResponses, &"x".repeat(64 << 10), "ls");
+    let refusal = service.persist(append(vec![long])).await.unwrap_err();
+    assert_eq!(refusal.metadata("field"), "append.entries");
+}
+
+async fn counts_of_another_tokenizer_are_told(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let with = |tokenizer: pb::Tokenizer| {
+        let profile =
+            pb::ModelProfile { model: "m".to_owned(), tokenizer: tokenizer.into(), ..Default::default() };
+        pb::Session { profile: Some(profile), ..of_format(OpenaiChat) }
+    };
+    let switch = async |name: &str, tokenizer| {
+        let session = pb::Session { profile: with(tokenizer).profile, ..service.get(name).await };
+        service.update(session, &["profile"]).await.unwrap();
+    };
+    service.create("empty", with(pb::Tokenizer::Estimate)).await;
+    switch("sessions/empty", pb::Tokenizer::O200k).await;
+    service.append("sessions/empty", &[user(OpenaiChat, "q")]).await;
+    assert!(!service.window("sessions/empty").await.header.tokens_estimated, "all is counted exactly");
+
+    service.create("s", with(pb::Tokenizer::Estimate)).await;
+    service.append(SESSION, &[user(OpenaiChat, "q")]).await;
+    let estimated = service.window(SESSION).await.header;
+    switch(SESSION, pb::Tokenizer::O200k).await;
+    let switched = service.window(SESSION).await.header;
+    assert_eq!((switched.tokens_after, switched.tokens_estimated), (estimated.tokens_after, true));
+    let service = service.restart().await;
+    assert!(service.window(SESSION).await.header.tokens_estimated);
 }

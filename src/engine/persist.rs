@@ -1,18 +1,19 @@
 //! Persisting a turn: all of its entries or none.
 
 use super::cache::CachedTip;
-use super::{Engine, Error, compute, snapshot};
+use super::{Engine, Error, compute};
 use crate::clock::Micros;
 use crate::codec::window_id::{WindowId, receipt_prefix};
 use crate::codec::{digest, frame, line};
 use crate::format::{self, CallTracker, Reading};
 use crate::limits::{
     APPEND_ATTEMPTS, ENTRY_BYTES_MAX, JOURNAL_SESSION_BYTES_MAX, JOURNAL_TURN_BYTES_MAX,
-    OBJECT_FIRST_ATTEMPTS, SNAPSHOT_ENTRIES_MAX, TURN_ENTRIES_MAX, TURN_OBJECT_FIRST_BYTES,
+    OBJECT_FIRST_ATTEMPTS, PENDING_CALLS_BYTES_MAX, PENDING_CALLS_MAX, SNAPSHOT_ENTRIES_MAX,
+    TURN_ENTRIES_MAX, TURN_OBJECT_FIRST_BYTES,
 };
 use crate::model::{
     Branch, BranchId, CallState, Digest, Entry, EntryKind, RequestId, Seq, Session, SessionId, Turn,
-    TurnKind, Usage, Version, WireFormat,
+    TurnKind, UnansweredCall, Usage, Version, WireFormat,
 };
 use crate::store::meta::{
     BranchKey, CommitOutcome, Expected, JournalRow, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries,
@@ -253,7 +254,7 @@ impl Engine {
         }
         match (self.fresh_tip(&request.key).await, &request.create_if_missing) {
             (Err(Error::SessionNotFound { .. }), Some(_)) if request.input.began_as_window() => {
-                Err(snapshot::unknown_window())
+                Err(unknown_window())
             }
             (Err(Error::SessionNotFound { .. }), Some(config))
                 if request.expected_version.is_none_or(|version| version == Version(0)) =>
@@ -364,6 +365,7 @@ impl Engine {
                 payload: entry.payload.clone(),
             });
         }
+        check_pending_calls(request.input.field(), calls.state())?;
         let tokens = entries.iter().map(|entry| entry.tokens).sum();
         let mut turn = Turn {
             branch: base.branch.as_ref().map_or(&base.turn.branch, |branch| &branch.id).clone(),
@@ -638,6 +640,15 @@ impl Engine {
     }
 }
 
+/// The field that names the window that a snapshot began as.
+pub(super) const WINDOW_FIELD: &str = "snapshot.window_id";
+
+/// A window id that the session did not give, as none did that is yet to be
+/// created.
+pub(super) fn unknown_window() -> Error {
+    Error::invalid(WINDOW_FIELD, "is not a window of this session")
+}
+
 /// Checks that a request which finds its id used is the one that used it.
 pub(super) fn check_retry(recorded: &RecordedTurn, request_digest: Digest) -> Result<(), Error> {
     if recorded.turn.request_digest != request_digest {
@@ -794,6 +805,20 @@ fn check_payload(entry: &NewEntry, field: &str, index: usize) -> Result<(), Erro
         }
     };
     Err(Error::invalid(format!("{field}[{index}].payload"), problem))
+}
+
+/// Checks that a turn's row can hold the calls that wait for results after it.
+fn check_pending_calls(field: &str, calls: &CallState) -> Result<(), Error> {
+    let bytes: usize = calls.pending.iter().map(UnansweredCall::text_bytes).sum();
+    let count = calls.pending.len();
+    if count <= PENDING_CALLS_MAX && bytes <= PENDING_CALLS_BYTES_MAX {
+        return Ok(());
+    }
+    let problem = format!(
+        "leaves {count} calls without a result, with {bytes} bytes of ids and names; at most \
+         {PENDING_CALLS_MAX} with {PENDING_CALLS_BYTES_MAX} are allowed: send their results with them"
+    );
+    Err(Error::invalid(field, problem))
 }
 
 /// Digest of a request as it was received: what makes a repetition the same.

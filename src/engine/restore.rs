@@ -3,6 +3,7 @@
 use super::log::Position;
 use super::{Engine, Error, compute, log};
 use crate::codec::window_id::{ReceiptPrefix, WindowId, receipt_prefix};
+use crate::limits::{REPAIR_SEQS_MAX, REPAIRS_MAX};
 use crate::model::{
     BranchId, Digest, Entry, Head, Item, ModelProfile, NextStep, Preamble, Repair, Seq, Session, Turn,
     UnansweredCall, Version, WireFormat,
@@ -102,8 +103,11 @@ pub struct WindowHeader {
     pub reserve: u64,
     /// Whether all fits; nothing if the context window is not known.
     pub fits: Option<bool>,
-    /// What was changed so that the API accepts the window.
+    /// What was changed so that the API accepts the window: the newest
+    /// [`REPAIRS_MAX`], with at most [`REPAIR_SEQS_MAX`] entries each.
     pub repairs: Vec<Repair>,
+    /// How many there are.
+    pub repair_count: usize,
     /// Calls of the last step without a result.
     pub unanswered: Vec<UnansweredCall>,
     /// What the API needs next.
@@ -470,6 +474,7 @@ impl Engine {
             Change::Delta { base_items } => (window.items_from(base_items).collect(), window.repairs(told)),
             Change::Full(_) => (window.items_from(0).collect(), window.repairs(None)),
         };
+        let repair_count = repairs.len();
         let id = WindowId {
             branch: at.turn.branch.clone(),
             served: at.turn.version,
@@ -498,14 +503,22 @@ impl Engine {
                 tokens_after: tokens,
                 reserve: room.map_or(request.reserve_tokens.unwrap_or(0), |room| room.reserve),
                 fits: room.map(|room| room.fits(filled)),
-                repairs,
+                repairs: newest_repairs(repairs),
+                repair_count,
                 unanswered: window.unanswered().clone(),
                 next: window.next(),
-                tokens_estimated: !counter.is_exact(),
+                tokens_estimated: !counter.is_exact() || tip.session.has_other_counts,
             },
             items,
         }
     }
+}
+
+/// The repairs that a header lists.
+fn newest_repairs(mut repairs: Vec<Repair>) -> Vec<Repair> {
+    let mut newest = repairs.split_off(repairs.len().saturating_sub(REPAIRS_MAX));
+    newest.iter_mut().for_each(|repair| repair.seqs.truncate(REPAIR_SEQS_MAX));
+    newest
 }
 
 /// Whether the window that the worker holds can be built upon, as far as can be

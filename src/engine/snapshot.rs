@@ -1,6 +1,6 @@
 //! Comparing a worker's whole list with the log.
 
-use super::persist::{Base, Prepared};
+use super::persist::{Base, Prepared, WINDOW_FIELD, unknown_window};
 use super::{Engine, Error};
 use crate::codec::digest;
 use crate::format;
@@ -10,8 +10,6 @@ use crate::store::meta::{BranchKey, SessionKey, Tip};
 /// The list and the log part, or one of them ends.
 const CONTENTS_DIFFER: &str = "their contents differ";
 const LIST_ENDS: &str = "the list ends where the log goes on";
-
-const WINDOW_FIELD: &str = "snapshot.window_id";
 
 impl Engine {
     /// Where a snapshot continues the log; nothing if it has nothing new.
@@ -140,12 +138,6 @@ impl Engine {
         }
         Ok(continued(tip, same, list))
     }
-}
-
-/// A window id that the session did not give, as no session that is yet to be
-/// created did.
-pub(super) fn unknown_window() -> Error {
-    Error::invalid(WINDOW_FIELD, "is not a window of this session")
 }
 
 fn continued(tip: &Tip, known: usize, list: &[Prepared]) -> Option<Base> {

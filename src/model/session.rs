@@ -63,6 +63,9 @@ pub struct Session {
     pub strip_rules: Vec<String>,
     /// Where it was forked.
     pub forked_from: Option<ForkOrigin>,
+    /// Whether tokens of its log or preamble were counted by another tokenizer
+    /// than its profile's: they are counted once, when they are stored.
+    pub has_other_counts: bool,
     /// When it was created.
     pub created_at: Micros,
 }

@@ -59,6 +59,13 @@ pub struct UnansweredCall {
     pub index: u32,
 }
 
+impl UnansweredCall {
+    /// Bytes of its id and name, which a client chose.
+    pub fn text_bytes(&self) -> usize {
+        self.call_id.len() + self.name.len()
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
 fn is_zero(index: &u32) -> bool {
     *index == 0

@@ -375,6 +375,7 @@ pub(super) fn window_header(header: WindowHeader) -> pb::WindowHeader {
         tokens_after: header.tokens_after,
         reserve_tokens: header.reserve,
         fits: header.fits,
+        repair_count: header.repair_count as u64,
         repairs: header.repairs.into_iter().map(repair).collect(),
         unanswered_calls: header.unanswered.into_iter().map(unanswered_call).collect(),
         next: next.into(),
