@@ -150,7 +150,14 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ),
     (
         "window::assembler",
-        &["window::edit", "window::entries", "window::provider_calls", "window::round", "window::view"],
+        &[
+            "window::admit",
+            "window::edit",
+            "window::entries",
+            "window::provider_calls",
+            "window::round",
+            "window::view",
+        ],
     ),
     ("window::entries", &["window::edit", "window::round"]),
     ("window::messages", &["window::edit", "window::round"]),

@@ -344,6 +344,7 @@ fn session_rows(
             labels: Labels::new(),
             strip_rules: vec![],
             forked_from: None,
+            has_other_counts: false,
             created_at: rebuilt.branch.created_at,
         }
     };

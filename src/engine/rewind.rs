@@ -122,7 +122,7 @@ impl Engine {
         turn.receipt = digest::of_turn(base.receipt, &turn);
         Ok(NewTurn {
             key: request.key.clone(),
-            expected: Expected::unchanged(&tip.head),
+            expected: Expected::unchanged(tip),
             turn: RecordedTurn { turn, reply: "{}".to_owned() },
             entries: TurnEntries::None,
             branch: Some(branch),

@@ -111,12 +111,16 @@ pub struct Expected {
     pub branch: BranchId,
     /// Revision of its configuration.
     pub config_revision: u64,
+    /// Receipt of its newest turn: a version may be another turn after the
+    /// metadata were taken back.
+    pub receipt: Digest,
 }
 
 impl Expected {
     /// That the head is as it was read.
-    pub fn unchanged(head: &Head) -> Self {
-        Self { version: head.version, branch: head.branch.clone(), config_revision: head.config_revision }
+    pub fn unchanged(tip: &Tip) -> Self {
+        let Head { version, branch, config_revision, .. } = tip.head.clone();
+        Self { version, branch, config_revision, receipt: tip.turn.receipt }
     }
 }
 
