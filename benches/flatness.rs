@@ -78,8 +78,8 @@ async fn count(service: &Service, floors: &Floors, worker: &mut Worker) -> anyho
     let so_far = async || -> anyhow::Result<Written> {
         let objects = floors.object_bytes().await?;
         // What one process writes to disk there are rows, WAL and objects of.
-        let metadata = match floors.wal_bytes().await? {
-            Some(wal) => wal,
+        let metadata = match floors.postgres_bytes().await? {
+            Some(bytes) => bytes,
             None => service.written_bytes()?.saturating_sub(objects),
         };
         Ok(Written { metadata, objects })

@@ -175,7 +175,7 @@ async fn objects(floors: &Floors) -> anyhow::Result<()> {
         let key = floors.put(&body).await?;
         puts.push(started.elapsed());
         let started = Stopwatch::start();
-        floors.blobs.get(&key).await?;
+        floors.get(&key).await?;
         gets.push(started.elapsed());
     }
     let ms = |samples: &Samples| format!("{:.3}", samples.p50_ms());

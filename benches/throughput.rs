@@ -140,8 +140,8 @@ async fn persist_at_once(service: &Service, workers: &mut Vec<Worker>) -> anyhow
         workers.push(worker);
     }
     round.seconds = running.elapsed().as_secs_f64();
-    round.client_cpu = process::cpu(this)? - before.0;
-    round.service_cpu = service.cpu()? - before.1;
+    round.client_cpu = process::cpu(this)?.saturating_sub(before.0);
+    round.service_cpu = service.cpu()?.saturating_sub(before.1);
     Ok(round)
 }
 

@@ -16,6 +16,7 @@ mod read;
 mod rebuild;
 mod restore;
 mod rewind;
+mod roll_up;
 mod seal;
 mod sessions;
 mod snapshot;

@@ -23,7 +23,7 @@ pub use canonical::canonical_digest;
 pub use payload::{PayloadError, check_object, check_value, to_single_line};
 pub use reading::{Call, CallResult, MediaKind, Part, ProviderBlock, Reading, Role, Serving};
 
-use crate::limits::CALL_ID_BYTES_MAX;
+use crate::limits::{CALL_ID_BYTES_MAX, SHORT_CALL_ID_CHARS_MAX};
 use crate::model::{Seq, UnansweredCall, WireFormat};
 use sha2::{Digest as _, Sha256};
 
@@ -81,7 +81,8 @@ pub enum ResultPlace {
 pub enum CallIds {
     /// Anything, or nothing.
     Free,
-    /// Different from those of the same step.
+    /// Different from those of the same step, and of at most
+    /// [`SHORT_CALL_ID_CHARS_MAX`] characters.
     UniqueInStep,
     /// Different from all others of the list, and of at most
     /// [`CALL_ID_BYTES_MAX`] bytes.
@@ -95,7 +96,8 @@ impl CallIds {
     pub fn allow(self, id: &str) -> bool {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         match self {
-            Self::Free | Self::UniqueInStep => true,
+            Self::Free => true,
+            Self::UniqueInStep => (1..=SHORT_CALL_ID_CHARS_MAX).contains(&id.chars().count()),
             Self::UniqueInList => (1..=CALL_ID_BYTES_MAX).contains(&id.len()),
             Self::PlainAndUniqueInList => Self::UniqueInList.allow(id) && id.bytes().all(is_plain),
         }

@@ -79,7 +79,7 @@ pub const PAGE_SIZE_MAX: u32 = 1_000;
 /// 4 MiB that gRPC clients accept by default.
 pub const PAGE_BYTES_MAX: usize = 2 * MIB;
 
-/// Bytes of items after which a message of a stream is sent: well under the
+/// Encoded bytes of items after which a message of a stream is sent: well under the
 /// 4 MiB that gRPC clients accept by default.
 pub const STREAM_CHUNK_BYTES: usize = MIB;
 
@@ -139,11 +139,27 @@ pub const LINEAGE_DEPTH_MAX: usize = 10_000;
 /// Interrupted calls that a session remembers, for results that come late. An
 /// older call's late result is left out of windows.
 pub const INTERRUPTED_CALLS_MAX: usize = 32;
+/// Most bytes of the ids and names of those calls: each turn's row holds them.
+pub const INTERRUPTED_CALLS_BYTES_MAX: usize = 16 * KIB;
+
+/// Most calls that may wait for results after a turn. The largest recorded step
+/// makes some dozens, and each turn's row holds them all.
+pub const PENDING_CALLS_MAX: usize = 1_000;
+/// Most bytes of the ids and names of those calls.
+pub const PENDING_CALLS_BYTES_MAX: usize = 64 * KIB;
 
 /// Forks that a deletion receipt names.
 pub const RECEIPT_FORKS_MAX: usize = 100;
 
 // --- Windows -----------------------------------------------------------------
+
+/// Repairs of a window that its header lists: with a preamble and the calls that
+/// wait, it stays under the 4 MiB that gRPC clients accept by default.
+pub const REPAIRS_MAX: usize = 1_000;
+/// Entries that a repair names.
+pub const REPAIR_SEQS_MAX: usize = 32;
+/// Bytes of an id or a detail that a repair tells.
+pub const REPAIR_TEXT_BYTES_MAX: usize = 256;
 
 /// Share of a context window that is kept for the output when neither request
 /// nor profile say more: a quarter.
@@ -156,7 +172,17 @@ pub const COMPACTION_ADVISED_PERCENT: u64 = 60;
 /// Source: `string_above_max_length` answers of the APIs.
 pub const CALL_ID_BYTES_MAX: usize = 64;
 
+/// Longest tool call id of OpenAI Chat, in characters. Source as before.
+pub const SHORT_CALL_ID_CHARS_MAX: usize = 40;
+
 const _: () = assert!(STREAM_CHUNK_BYTES * 2 < 4 * MIB);
+const _: () = assert!(
+    PREAMBLE_BYTES_MAX
+        + REPAIRS_MAX * (2 * REPAIR_TEXT_BYTES_MAX + 10 * REPAIR_SEQS_MAX + 64)
+        + PENDING_CALLS_BYTES_MAX
+        + PENDING_CALLS_MAX * 64
+        < 4 * MIB
+);
 const _: () = assert!(ENTRY_BYTES_MAX < REQUEST_BYTES_MAX);
 const _: () = assert!(TURN_OBJECT_FIRST_BYTES <= JOURNAL_TURN_BYTES_MAX);
 const _: () = assert!(JOURNAL_TURN_BYTES_MAX as u64 <= JOURNAL_SESSION_BYTES_MAX);

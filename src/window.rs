@@ -6,8 +6,10 @@
 //! but its entries and on what came before, so a log that grows only adds to
 //! the newest round, and only a late result changes an older one. Most rounds
 //! are shown as they were recorded, entry for entry; only the others are
-//! rendered.
+//! rendered. Before all that, what the API would refuse of an entry by itself is
+//! mended.
 
+mod admit;
 mod assembler;
 mod edit;
 mod entries;
@@ -16,5 +18,6 @@ mod provider_calls;
 mod round;
 mod view;
 
+pub use admit::{Admitted, admit};
 pub use assembler::Assembler;
 pub use view::{CommonPrefix, Window};

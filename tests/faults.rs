@@ -13,6 +13,8 @@ mod damage;
 mod every_turn;
 #[path = "faults/large_turns.rs"]
 mod large_turns;
+#[path = "faults/many_turns.rs"]
+mod many_turns;
 #[path = "faults/metadata.rs"]
 mod metadata;
 #[path = "faults/objects.rs"]

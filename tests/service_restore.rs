@@ -26,6 +26,7 @@ on_all_backends!(
     each_reason_for_a_whole_window_is_told,
     a_preamble_comes_with_whole_windows_and_is_that_of_the_version,
     a_window_is_the_same_bytes_wherever_its_log_lies,
+    a_window_of_turns_that_the_metadata_lost_is_not_built_upon,
 );
 on_embedded_backend!(
     calls_of_the_last_step_are_listed_or_closed,
@@ -33,8 +34,13 @@ on_embedded_backend!(
     repairs_are_listed,
     records_are_in_no_window,
     a_window_says_whether_it_fits,
+    a_late_result_changes_the_window_from_its_call_on,
+    a_header_lists_the_newest_repairs_and_counts_all,
+    all_calls_that_wait_are_listed_and_more_than_a_header_holds_are_refused,
+    counts_of_another_tokenizer_are_told,
+    a_worker_gets_a_preamble_that_is_newer_than_its_window,
 );
-on_shared_backend!(a_window_id_holds_on_every_replica);
+on_shared_backend!(a_window_id_holds_on_every_replica, a_replica_forgets_turns_that_the_metadata_lost);
 
 /// A session `sessions/{format}`.
 async fn create(service: &Service, format: WireFormat) -> String {
@@ -98,6 +104,7 @@ async fn a_restore_gives_the_window_and_all_that_is_known_of_it(backend: Backend
             reserve_tokens: 100,
             fits: Some(true),
             repairs: vec![],
+            repair_count: 0,
             unanswered_calls: vec![],
             next: if format == WireFormat::Opaque {
                 pb::NextStep::Unspecified.into()
@@ -240,6 +247,11 @@ async fn each_reason_for_a_whole_window_is_told(backend: Backend) {
     assert_eq!(reopened.header.window_id, held);
 
     service.append(&name, &step(OpenaiChat, 1)).await;
+    let newest = service.window(&name).await.header.window_id;
+    let older = pb::RestoreTranscriptRequest { at_version: Some(1), ..closing(&newest, false) };
+    let older = service.restore(older).await;
+    assert_eq!(older.full_reason(), Some(FullReason::ParametersChanged), "nothing was rewound");
+    assert_eq!(older.header.window_id, held);
     let rewound = service.window(&name).await.header.window_id;
     service.rewind_to(&name, 1).await;
     assert_eq!(reason(&service, &rewound).await, Some(FullReason::Rewound));
@@ -407,8 +419,7 @@ async fn an_interrupted_call_gets_a_result_until_its_own_comes(backend: Backend)
         let revision = service.get(&name).await.window_revision;
         let answer = service.append(&name, &[result(format, "c1", "ls", "the late one")]).await;
         assert_eq!(service.get(&name).await.window_revision, revision + 1);
-        let revised = service.restore_from(&name, &interrupted.header.window_id).await;
-        assert_eq!(revised.full_reason(), Some(FullReason::Revised));
+        let revised = service.window(&name).await;
         assert!(!kinds(&revised).contains(&pb::RepairKind::ResultAdded), "{revised:?}");
         let place = revised.items.iter().find(|item| text(&item.payload).contains("the late one")).unwrap();
         assert!(place.seqs.contains(&answer.last_seq));
@@ -545,4 +556,182 @@ async fn a_window_id_holds_on_every_replica(backend: Backend) {
         held = reader.restore_from(SESSION, &extended).await;
         assert_eq!(held.change(), Change::Unchanged(pb::window_change::Unchanged {}));
     }
+}
+
+async fn a_window_of_turns_that_the_metadata_lost_is_not_built_upon(backend: Backend) {
+    let mut service = Service::start(&backend).await;
+    service.create("s", of_format(OpenaiChat)).await;
+    let log = ["one", "two", "other", "next"].map(|text| user(OpenaiChat, text));
+    for payload in &log[..2] {
+        service.append(SESSION, &[payload]).await;
+    }
+    let kept = service.window(SESSION).await;
+    service.append(SESSION, &[user(OpenaiChat, "lost")]).await;
+    let held = service.window(SESSION).await;
+    backend.take_back(2).await;
+    for length in 2..=log.len() {
+        if length > 2 {
+            service.append(SESSION, &[&log[length - 1]]).await;
+        }
+        told_of_loss(&service, &held, &kept, &log[..length]).await;
+        service = service.restart().await;
+        told_of_loss(&service, &held, &kept, &log[..length]).await;
+    }
+}
+
+/// A worker that holds a turn that was lost gets the whole log, and one that
+/// does not hold it what it lacks.
+async fn told_of_loss(service: &Service, held: &Restored, kept: &Restored, log: &[String]) {
+    let told = service.restore_from(SESSION, &held.header.window_id).await;
+    assert_eq!(told.full_reason(), Some(FullReason::UnknownWindow), "{}", log.len());
+    assert_eq!(told.payloads(), log);
+    let told = service.restore_from(SESSION, &kept.header.window_id).await;
+    assert_eq!((told.full_reason(), &told.payloads()[..]), (None, &log[2..]));
+}
+
+async fn a_replica_forgets_turns_that_the_metadata_lost(backend: Backend) {
+    let one = Service::start(&backend).await;
+    let other = Service::start(&backend).await;
+    one.create("s", of_format(OpenaiChat)).await;
+    let log = ["one", "two", "other", "next"].map(|text| user(OpenaiChat, text));
+    one.append(SESSION, &log[..1]).await;
+    one.append(SESSION, &log[1..2]).await;
+    let kept = other.window(SESSION).await;
+    one.append(SESSION, &[user(OpenaiChat, "lost")]).await;
+    let held = one.window(SESSION).await;
+    backend.take_back(2).await;
+    other.append(SESSION, &log[2..3]).await;
+    for service in [&one, &other] {
+        told_of_loss(service, &held, &kept, &log[..3]).await;
+    }
+    // It has the lost turn in mind as the newest, which has the same version.
+    one.append(SESSION, &log[3..]).await;
+    for service in [&one, &other] {
+        told_of_loss(service, &held, &kept, &log).await;
+    }
+}
+
+async fn a_late_result_changes_the_window_from_its_call_on(backend: Backend) {
+    let mut service = Service::start(&backend).await;
+    for format in STRUCTURED {
+        let name = create(&service, format).await;
+        service.append(&name, &step(format, 0)).await;
+        service.append(&name, &[user(format, "q"), call(format, "c1", "ls"), user(format, "stop")]).await;
+        service.append(&name, &[model(format, "fine")]).await;
+        let held = service.window(&name).await;
+        let request = pb::PersistTranscriptRequest {
+            window_id: held.header.window_id.clone(),
+            ..append(&name, &fresh_id(), &[result(format, "c1", "ls", "late")])
+        };
+        let extended = service.persist(request).await.unwrap().window_id;
+        service.append(&name, &[user(format, "more")]).await;
+        let whole = service.window(&name).await;
+        assert!(whole.payloads().iter().any(|item| item.contains("late")));
+        service = service.restart().await;
+        assert_eq!(service.window(&name).await, whole, "{format:?}: as if made at once");
+        for known in [&held.header.window_id, &extended] {
+            let change = service.restore_from(&name, known).await;
+            let Change::Delta(delta) = change.change() else { panic!("{format:?} {:?}", change.change()) };
+            assert!(delta.base_items >= 5, "{format:?} {delta:?}");
+            assert_eq!(change.applied_to(&held.items), whole.items);
+            let is_told =
+                |repair: &&pb::Repair| repair.id == "c1" && repair.kind() == pb::RepairKind::ResultMoved;
+            let told = whole.header.repairs.iter().filter(is_told);
+            assert!(told.eq(change.header.repairs.iter().filter(is_told)), "{change:?}");
+        }
+        let session = pb::Session { path: pb::CompressionPath::Batch.into(), ..service.get(&name).await };
+        service.update(session, &["path"]).await.unwrap();
+        let change = service.restore_from(&name, &held.header.window_id).await;
+        assert_eq!(change.full_reason(), Some(FullReason::Revised));
+    }
+}
+
+async fn a_worker_gets_a_preamble_that_is_newer_than_its_window(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", of_format(OpenaiChat)).await;
+    service.append(SESSION, &[user(OpenaiChat, "0")]).await;
+    let record = entry(pb::EntryKind::Meta, "{}");
+    service.persist(append_entries(SESSION, &fresh_id(), vec![record])).await.unwrap();
+    let preamble = pb::Preamble { payload: "[1]".into(), ..Default::default() };
+    let session = pb::Session { preamble: Some(preamble), ..service.get(SESSION).await };
+    let preamble = service.update(session, &["preamble"]).await.unwrap().preamble;
+    for length in 1..=2 {
+        let older = service.window_at(SESSION, 1).await;
+        assert_eq!(older.header.preamble, None);
+        let change = service.restore_from(SESSION, &older.header.window_id).await;
+        assert_eq!(change.full_reason(), None);
+        assert_eq!(change.header.preamble, preamble);
+        assert_eq!(change.applied_to(&older.items).len(), length);
+        service.append(SESSION, &[model(OpenaiChat, "1")]).await;
+    }
+}
+
+async fn a_header_lists_the_newest_repairs_and_counts_all(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", of_format(OpenaiChat)).await;
+    let orphan = |i: usize| result(OpenaiChat, &format!("{i:05}{}", "é".repeat(150)), "ls", "?");
+    for first in [0, 1_500] {
+        service.append(SESSION, &(first..first + 1_500).map(orphan).collect::<Vec<_>>()).await;
+    }
+    let window = service.window(SESSION).await;
+    assert_eq!((window.header.repair_count, window.items.len()), (3_000, 0));
+    let told: Vec<_> =
+        window.header.repairs.iter().map(|repair| (&repair.seqs[..], &repair.id[..])).collect();
+    let expected: Vec<_> = (2_000..3_000).map(|i| ([i + 1], format!("{i:05}{}", "é".repeat(125)))).collect();
+    let expected: Vec<_> = expected.iter().map(|(seqs, id)| (&seqs[..], &id[..])).collect();
+    assert_eq!(told, expected);
+
+    let merging = create(&service, BedrockConverse).await;
+    let words: Vec<_> = (0..100).map(|i| user(BedrockConverse, &i.to_string())).collect();
+    service.append(&merging, &words).await;
+    let window = service.window(&merging).await;
+    assert_eq!(window.header.repairs[0].seqs, (1..=32).collect::<Vec<_>>());
+    assert_eq!(window.items[0].seqs.len(), 100);
+}
+
+async fn all_calls_that_wait_are_listed_and_more_than_a_header_holds_are_refused(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", of_format(WireFormat::OpenaiResponses)).await;
+    let call = |i: usize| call(WireFormat::OpenaiResponses, &format!("call_{i}"), "ls");
+    let result = |i: usize| result(WireFormat::OpenaiResponses, &format!("call_{i}"), "ls", "ok");
+    let append = |payloads: Vec<String>| append(SESSION, &fresh_id(), &payloads);
+    service.persist(append((0..1_000).map(call).collect())).await.unwrap();
+    let waiting = service.window(SESSION).await.header.unanswered_calls;
+    let expected = (0..1_000).map(|i| format!("call_{i}"));
+    assert!(waiting.iter().map(|call| call.call_id.clone()).eq(expected));
+    let refusal = service.persist(append(vec![call(1_000)])).await.unwrap_err();
+    assert_eq!((&refusal.reason[..], refusal.metadata("field")), ("INVALID_FIELD", "append.entries"));
+    service.persist(append(vec![call(1_000), result(0)])).await.unwrap();
+    service.persist(append((1..1_001).map(result).collect())).await.unwrap();
+    let many = (2_000..4_000).map(call).chain((2_000..4_000).map(result)).collect();
+    assert_eq!(service.persist(append(many)).await.unwrap().version, 4, "answered in the same turn");
+    let long = messages::call(WireFormat::OpenaiResponses, &"x".repeat(64 << 10), "ls");
+    let refusal = service.persist(append(vec![long])).await.unwrap_err();
+    assert_eq!(refusal.metadata("field"), "append.entries");
+}
+
+async fn counts_of_another_tokenizer_are_told(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let with = |tokenizer: pb::Tokenizer| {
+        let profile =
+            pb::ModelProfile { model: "m".to_owned(), tokenizer: tokenizer.into(), ..Default::default() };
+        pb::Session { profile: Some(profile), ..of_format(OpenaiChat) }
+    };
+    let switch = async |name: &str, tokenizer| {
+        let session = pb::Session { profile: with(tokenizer).profile, ..service.get(name).await };
+        service.update(session, &["profile"]).await.unwrap();
+    };
+    service.create("empty", with(pb::Tokenizer::Estimate)).await;
+    switch("sessions/empty", pb::Tokenizer::O200k).await;
+    service.append("sessions/empty", &[user(OpenaiChat, "q")]).await;
+    assert!(!service.window("sessions/empty").await.header.tokens_estimated, "all is counted exactly");
+
+    service.create("s", with(pb::Tokenizer::Estimate)).await;
+    service.append(SESSION, &[user(OpenaiChat, "q")]).await;
+    let estimated = service.window(SESSION).await.header;
+    switch(SESSION, pb::Tokenizer::O200k).await;
+    let switched = service.window(SESSION).await.header;
+    assert_eq!((switched.tokens_after, switched.tokens_estimated), (estimated.tokens_after, true));
+    let service = service.restart().await;
+    assert!(service.window(SESSION).await.header.tokens_estimated);
 }

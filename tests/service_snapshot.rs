@@ -30,6 +30,7 @@ on_embedded_backend!(
     a_list_may_create_its_session,
     a_list_that_began_as_a_window_with_repairs_keeps_them_out_of_the_log,
     a_window_that_a_list_cannot_have_begun_as_is_refused,
+    a_list_that_is_refused_creates_no_session,
 );
 on_shared_backend!(a_list_is_compared_with_what_other_replicas_wrote);
 
@@ -325,6 +326,26 @@ async fn a_window_that_a_list_cannot_have_begun_as_is_refused(backend: Backend) 
     is_refused(&held).await;
     let held = service.window(SESSION).await.header.window_id;
     assert_eq!(service.persist(from_window(list(), &held)).await.unwrap().first_seq, 6);
+}
+
+async fn a_list_that_is_refused_creates_no_session(backend: Backend) {
+    let service = with_log(&backend).await;
+    let name = "sessions/new";
+    let held = service.window(SESSION).await.header.window_id;
+    let create = |request| pb::PersistTranscriptRequest {
+        create_if_missing: Some(of_format(pb::WireFormat::OpenaiChat)),
+        ..request
+    };
+    let list = || snapshot(name, &numbered(0..2));
+    let of_other = service.persist(create(from_window(list(), &held))).await.unwrap_err();
+    assert_eq!(of_other.metadata("field"), "snapshot.window_id");
+    let both = allowing_rewind(from_window(snapshot(SESSION, &numbered(0..2)), &held));
+    for request in [both, create(allowing_rewind(from_window(list(), &held)))] {
+        let refusal = service.persist(request).await.unwrap_err();
+        assert_eq!(refusal.kind(), (Code::InvalidArgument, "INVALID_FIELD"));
+        assert_eq!(refusal.metadata("field"), "snapshot.allow_rewind");
+    }
+    assert_eq!(service.try_get(name).await.unwrap_err().reason, "SESSION_NOT_FOUND");
 }
 
 async fn a_list_is_compared_with_what_other_replicas_wrote(backend: Backend) {

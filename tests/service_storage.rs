@@ -296,9 +296,10 @@ async fn every_turn_waits_for_the_object_store_if_it_must_be_there(backend: Back
     let refusal = service.persist(request.clone()).await.unwrap_err();
     assert_eq!(refusal.kind(), (Code::Unavailable, "OBJECTS_UNAVAILABLE"));
     assert_eq!(service.turns(SESSION).await.len(), 1);
-    service.append::<&str>(SESSION, &[]).await;
+    let empty = service.persist(append::<&str>(SESSION, "empty", &[])).await.unwrap_err();
+    assert_eq!(empty.kind(), (Code::Unavailable, "OBJECTS_UNAVAILABLE"));
     faulty.set(Fault::None);
-    assert_eq!(service.persist(request).await.unwrap().version, 3);
+    assert_eq!(service.persist(request).await.unwrap().version, 2);
     assert_eq!(service.read(SESSION).await.payloads(), numbered(0..2));
 }
 

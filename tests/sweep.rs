@@ -29,6 +29,8 @@ on_both_databases![
     a_blob_that_arrives_after_the_sweep_goes_with_the_next,
     blobs_of_unknown_writers_are_left,
     a_sweep_erases_as_many_as_it_may,
+    writers_that_left_nothing_are_forgotten_after_a_week,
+    a_blob_that_cannot_be_erased_keeps_no_other_from_it,
     old_segments_wait_for_their_grace,
     a_reader_that_holds_an_old_row_reads_on_through_a_roll_up,
     a_reader_whose_blob_was_erased_finds_the_one_in_its_place,
@@ -264,6 +266,57 @@ async fn a_sweep_erases_as_many_as_it_may(database: Database) {
     }
     assert_eq!(site.keys().await, named);
     site.assert_log(&key, &["r1"], 300).await;
+}
+
+async fn writers_that_left_nothing_are_forgotten_after_a_week(database: Database) {
+    let site = Site::new(database).await;
+    let key = site.sealed_session("s", 1).await;
+    let gone = site.another().await;
+    gone.persist(&key, "r2", payload("r2", 300)).await.unwrap();
+    assert_eq!(gone.seal(&key).await.unwrap(), 1);
+    gone.engine.drain().await;
+    let generations = async || site.node.meta.generations().await.unwrap().len();
+    assert_eq!(generations().await, 2);
+    let stray = stores::generation(site.node.meta.as_ref()).await;
+    site.node.meta.fence_generation(stray, site.node.now()).await.unwrap();
+    let orphan = format!("aa/0011/b1/s-000000000001-g{stray}-ff.zst");
+    put(site.directory.blobs.as_ref(), &orphan).await;
+    site.node.engine.sweep().await.unwrap();
+    assert_eq!(generations().await, 3, "a blob of theirs may still arrive");
+    put(site.directory.blobs.as_ref(), &orphan).await;
+    site.node.clock.advance(Duration::from_hours(8 * 24));
+    // As long as something of them is left they are known.
+    let timid = site.with(Options { sweep_erase_max: 0, ..Options::default() }).await;
+    assert_eq!(timid.engine.sweep().await.unwrap().orphans_left, 1);
+    assert_eq!(generations().await, 4);
+    assert_eq!(timid.engine.sweep().await.unwrap().orphans_left, 1);
+    let report = site.another().await.engine.sweep().await.unwrap();
+    assert_eq!(report.orphans_erased, 1);
+    // Of this process, whose lease has ended and which was fenced just now, of the
+    // timid one and of the sweeper.
+    assert_eq!(generations().await, 3);
+    site.assert_log(&key, &["r1", "r2"], 300).await;
+}
+
+async fn a_blob_that_cannot_be_erased_keeps_no_other_from_it(database: Database) {
+    let site = Site::new(database).await;
+    let key = site.sealed_session("s", 3).await;
+    site.node.engine.delete_session(key.clone(), false).await.unwrap();
+    site.node.wait_long();
+    let before = site.keys().await;
+    // Something else lies in its place.
+    let stuck = before.iter().find(|key| key.contains("/s-000000000001-")).unwrap();
+    let path = site.directory.path().join(stuck);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir_all(path.join("inside")).unwrap();
+    site.node.engine.bury().await.unwrap_err();
+    let receipt = site.node.engine.deletion(&key).await.unwrap();
+    assert_eq!((receipt.state, receipt.objects_pending), (DeletionState::Pending, 1));
+    std::fs::remove_dir_all(&path).unwrap();
+    for _ in 0..2 {
+        site.node.engine.bury().await.unwrap();
+    }
+    assert_eq!(site.node.engine.deletion(&key).await.unwrap().state, DeletionState::Erased);
 }
 
 async fn old_segments_wait_for_their_grace(database: Database) {

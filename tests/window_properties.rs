@@ -28,7 +28,7 @@ use turnkeep::model::{
     CallState, Entry, EntryKind, Item, NextStep, Origin, Repair, RepairKind, Seq, UnansweredCall, WireFormat,
 };
 use turnkeep::tokens::TokenCounter;
-use turnkeep::window::{Assembler, CommonPrefix};
+use turnkeep::window::{Assembler, CommonPrefix, admit};
 
 const FORMATS: [WireFormat; 6] = WireFormat::ALL;
 
@@ -74,6 +74,12 @@ fn assemble(format: WireFormat, entries: &[Entry], close_pending: bool) -> Serve
 fn any_log(known_only: bool) -> impl Strategy<Value = (WireFormat, Log)> {
     prop::sample::select(&FORMATS[..])
         .prop_flat_map(move |format| (Just(format), histories::log(format, known_only)))
+}
+
+/// A log of any format in which a few values are not what the API takes.
+fn any_marred_log() -> impl Strategy<Value = (WireFormat, Log)> {
+    let marred = |format| (Just(format), histories::marred(histories::log(format, true)));
+    prop::sample::select(&FORMATS[..]).prop_flat_map(marred)
 }
 
 fn any_orderly_log() -> impl Strategy<Value = (WireFormat, Log)> {
@@ -128,6 +134,24 @@ proptest! {
             for close_pending in [false, true] {
                 accepted(format, &assemble(format, &log[..cut], close_pending))?;
             }
+        }
+    }
+
+    #[test]
+    fn a_window_of_what_is_malformed_is_accepted_as_well((format, Log(log)) in any_marred_log()) {
+        for cut in 0..=log.len() {
+            accepted(format, &assemble(format, &log[..cut], cut % 2 == 0))?;
+        }
+    }
+
+    #[test]
+    fn an_entry_is_mended_once_and_copied_only_then((format, Log(log)) in any_marred_log()) {
+        for entry in &log {
+            let admitted = admit(format, &entry.payload);
+            let is_same = admitted.payload.as_ptr() == entry.payload.as_ptr();
+            prop_assert_eq!(admitted.mends.is_empty(), is_same, "{:?}", admitted);
+            let again = admit(format, &admitted.payload);
+            prop_assert_eq!((again.payload, again.mends), (admitted.payload, vec![]));
         }
     }
 
@@ -190,7 +214,7 @@ proptest! {
             let mut has_late_result = false;
             if entry.kind == EntryKind::Message {
                 let mut tracker = CallTracker::new(format, state);
-                let reading = format::read(format, &entry.payload).into_calls();
+                let reading = format::read(format, &admit(format, &entry.payload).payload).into_calls();
                 has_late_result = tracker.push(entry.seq, &reading).has_late_result();
                 // It is stored between turns.
                 state = serde_json::from_value(serde_json::to_value(tracker.state()).unwrap()).unwrap();
@@ -307,7 +331,7 @@ fn the_generated_logs_bring_about_every_kind_of_repair() {
         }
     }
     let kinds: BTreeSet<_> = seen.keys().map(|(kind, _)| *kind).collect();
-    assert_eq!(kinds.len(), 11, "{seen:#?}");
+    assert_eq!(kinds.len(), 13, "{seen:#?}");
 }
 
 fn is_omission(kind: RepairKind) -> bool {
@@ -322,6 +346,8 @@ fn is_omission(kind: RepairKind) -> bool {
         | RepairKind::Merged
         | RepairKind::EmptyBlockOmitted
         | RepairKind::IdRenamed
+        | RepairKind::CacheMarkOmitted
+        | RepairKind::ValueReplaced
         | RepairKind::OpeningAdded => false,
     }
 }

@@ -37,7 +37,7 @@ enum Database {
 #[derive(Debug)]
 pub(crate) struct Floors {
     database: Database,
-    pub(crate) blobs: CountedBlobs,
+    blobs: CountedBlobs,
     entropy: Arc<Entropy>,
     rows: i64,
 }
@@ -101,18 +101,24 @@ impl Floors {
         Ok(())
     }
 
-    /// Bytes that Postgres has written to its WAL.
-    pub(crate) async fn wal_bytes(&self) -> anyhow::Result<Option<u64>> {
+    /// Bytes that Postgres has written: its WAL, and what its tables and indexes
+    /// take.
+    pub(crate) async fn postgres_bytes(&self) -> anyhow::Result<Option<u64>> {
+        const BYTES: &str = "SELECT (pg_current_wal_insert_lsn() - '0/0')::BIGINT \
+             + pg_database_size(current_database())";
         let Database::Postgres(pool) = &self.database else { return Ok(None) };
-        let bytes: i64 = sqlx::query_scalar("SELECT (pg_current_wal_insert_lsn() - '0/0')::BIGINT")
-            .fetch_one(pool)
-            .await?;
+        let bytes: i64 = sqlx::query_scalar(BYTES).fetch_one(pool).await?;
         Ok(Some(bytes.try_into()?))
     }
 
     /// Bytes of the service's objects.
     pub(crate) async fn object_bytes(&self) -> anyhow::Result<u64> {
         Ok(self.blobs.bytes().await?.0)
+    }
+
+    /// Gets an object.
+    pub(crate) async fn get(&self, key: &str) -> anyhow::Result<Bytes> {
+        Ok(self.blobs.get(key).await?)
     }
 
     /// Puts an object and tells its key.

@@ -95,8 +95,9 @@ CREATE TABLE journal (
     first_seq  BIGINT NOT NULL,
     last_seq   BIGINT NOT NULL,
     raw_bytes  BIGINT NOT NULL,
-    body       BYTEA  NOT NULL,
     created_at BIGINT NOT NULL,
+    -- Last, so that what comes before is read without it.
+    body       BYTEA  NOT NULL,
     PRIMARY KEY (tenant, branch_id, version)
 ) WITH (toast_tuple_target = 8160);
 -- The body is compressed already.
@@ -137,7 +138,7 @@ CREATE TABLE tombstone (
     not_before BIGINT NOT NULL,
     PRIMARY KEY (tenant, blob_key)
 );
-CREATE INDEX tombstone_by_time ON tombstone (not_before);
+CREATE INDEX tombstone_by_time ON tombstone (not_before, blob_key);
 CREATE INDEX tombstone_by_key ON tombstone (blob_key);
 CREATE INDEX tombstone_by_session ON tombstone (tenant, session_id);
 

@@ -95,8 +95,9 @@ CREATE TABLE journal (
     first_seq  INTEGER NOT NULL,
     last_seq   INTEGER NOT NULL,
     raw_bytes  INTEGER NOT NULL,
-    body       BLOB   NOT NULL,
     created_at INTEGER NOT NULL,
+    -- Last, so that what comes before is read without it.
+    body       BLOB   NOT NULL,
     PRIMARY KEY (tenant, branch_id, version)
 ) WITHOUT ROWID;
 
@@ -135,7 +136,7 @@ CREATE TABLE tombstone (
     not_before INTEGER NOT NULL,
     PRIMARY KEY (tenant, blob_key)
 ) WITHOUT ROWID;
-CREATE INDEX tombstone_by_time ON tombstone (not_before);
+CREATE INDEX tombstone_by_time ON tombstone (not_before, blob_key);
 CREATE INDEX tombstone_by_key ON tombstone (blob_key);
 CREATE INDEX tombstone_by_session ON tombstone (tenant, session_id);
 

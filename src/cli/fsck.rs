@@ -105,6 +105,7 @@ impl Fsck {
             ];
             print_counts(&counts, &report.findings)?;
         }
+        say(&format!("no blob tells of: {}", report.not_in_blobs));
         say("a candidate: check it with `turnkeep fsck --deep` before anything is served from it");
         Ok(report.findings.len())
     }

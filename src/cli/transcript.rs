@@ -318,10 +318,13 @@ async fn rewound_to(
     version: u64,
     session: &pb::Session,
 ) -> anyhow::Result<Option<u64>> {
+    // At the start there is nothing to take back.
+    if version == 0 {
+        return Ok(None);
+    }
     let mut request = pb::ListTurnsRequest { name: name.to_owned(), ..Default::default() };
     let mut kept = None;
-    // At the start there is nothing to take back.
-    while version > 0 {
+    loop {
         let page = client.sessions.list_turns(request).await?.into_inner();
         let new = page.turns.iter().take_while(|turn| turn.version > version);
         let new = new.filter(|turn| turn.version <= session.version);
@@ -329,7 +332,7 @@ async fn rewound_to(
         kept = kept.into_iter().chain(rewinds).min();
         let is_all = page.turns.last().is_none_or(|turn| turn.version <= version);
         if is_all || page.next_page_token.is_empty() {
-            break;
+            return Ok(kept);
         }
         request = pb::ListTurnsRequest {
             name: name.to_owned(),
@@ -337,5 +340,4 @@ async fn rewound_to(
             ..Default::default()
         };
     }
-    Ok(kept)
 }

@@ -64,6 +64,9 @@ pub struct Config {
     /// Where it was forked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkOrigin>,
+    /// Whether tokens were counted by another tokenizer than the profile's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_other_counts: bool,
 }
 
 /// A preamble in a manifest.
@@ -81,8 +84,17 @@ pub struct PreambleLine {
 
 impl From<&Session> for Config {
     fn from(session: &Session) -> Self {
-        let Session { id: _, format, path, profile, labels, strip_rules, forked_from, created_at: _ } =
-            session;
+        let Session {
+            id: _,
+            format,
+            path,
+            profile,
+            labels,
+            strip_rules,
+            forked_from,
+            has_other_counts,
+            created_at: _,
+        } = session;
         Self {
             format: *format,
             path: *path,
@@ -90,6 +102,7 @@ impl From<&Session> for Config {
             labels: labels.clone(),
             strip_rules: strip_rules.clone(),
             forked_from: forked_from.clone(),
+            has_other_counts: *has_other_counts,
         }
     }
 }
@@ -97,8 +110,8 @@ impl From<&Session> for Config {
 impl Config {
     /// The session that has this configuration.
     pub fn into_session(self, id: SessionId, created_at: Micros) -> Session {
-        let Self { format, path, profile, labels, strip_rules, forked_from } = self;
-        Session { id, format, path, profile, labels, strip_rules, forked_from, created_at }
+        let Self { format, path, profile, labels, strip_rules, forked_from, has_other_counts } = self;
+        Session { id, format, path, profile, labels, strip_rules, forked_from, has_other_counts, created_at }
     }
 }
 

@@ -142,6 +142,11 @@ impl TurnLine {
         })
     }
 
+    /// Bytes that it takes in a header.
+    pub fn raw_bytes(&self) -> Result<u64, CodecError> {
+        serde_json::to_vec(self).map(|json| json.len() as u64 + 1).map_err(CodecError::damaged)
+    }
+
     /// The row of the turn on `branch`, given its entries.
     pub fn to_turn(&self, branch: &BranchId, entries: &[Entry]) -> Turn {
         Turn {

@@ -3,7 +3,7 @@
 //! An id carries all that the service must know of the window and a MAC, so no
 //! server keeps state for it and none can be made up.
 
-use crate::model::{BranchId, Digest, SessionId, TenantId, Version};
+use crate::model::{BranchId, Digest, Head, SessionId, TenantId, Version};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -25,15 +25,29 @@ pub struct WindowId {
     pub known: Version,
     /// Window revision at which the items were served.
     pub window_revision: u64,
+    /// Configuration revision at which the items were served: as long as that
+    /// stays, only late results have revised the window.
+    pub config_revision: u64,
     /// Whether pending calls were closed.
     pub close_pending: bool,
     /// The first bytes of the receipt of `known`: tells apart logs of the same
     /// version, as after a restore of the database.
-    pub receipt: [u8; DIGEST_BYTES],
+    pub receipt: ReceiptPrefix,
 }
 
 /// The first bytes of a receipt, as a window id carries them.
-pub fn receipt_prefix(receipt: Digest) -> [u8; DIGEST_BYTES] {
+pub type ReceiptPrefix = [u8; DIGEST_BYTES];
+
+impl WindowId {
+    /// Whether the session is configured as it was when the items were served,
+    /// as far as windows go.
+    pub fn is_of_config(&self, head: &Head) -> bool {
+        head.is_configured_as(self.window_revision, self.config_revision)
+    }
+}
+
+/// See [`ReceiptPrefix`].
+pub fn receipt_prefix(receipt: Digest) -> ReceiptPrefix {
     let mut prefix = [0; DIGEST_BYTES];
     prefix.copy_from_slice(&receipt.0[..DIGEST_BYTES]);
     prefix
@@ -63,7 +77,7 @@ impl WindowIdKey {
     /// The id as text, bound to its session.
     pub fn encode(&self, tenant: &TenantId, session: &SessionId, id: &WindowId) -> String {
         let mut bytes = vec![FORMAT, u8::from(id.close_pending)];
-        for number in [id.served.0, id.known.0, id.window_revision] {
+        for number in [id.served.0, id.known.0, id.window_revision, id.config_revision] {
             bytes.extend_from_slice(&number.to_be_bytes());
         }
         bytes.extend_from_slice(&id.receipt);
@@ -83,12 +97,14 @@ impl WindowIdKey {
         let (served, rest) = rest.split_first_chunk()?;
         let (known, rest) = rest.split_first_chunk()?;
         let (window_revision, rest) = rest.split_first_chunk()?;
+        let (config_revision, rest) = rest.split_first_chunk()?;
         let (receipt, branch) = rest.split_first_chunk()?;
         Some(WindowId {
             branch: BranchId::parse(std::str::from_utf8(branch).ok()?).ok()?,
             served: Version(u64::from_be_bytes(*served)),
             known: Version(u64::from_be_bytes(*known)),
             window_revision: u64::from_be_bytes(*window_revision),
+            config_revision: u64::from_be_bytes(*config_revision),
             close_pending: close_pending != 0,
             receipt: *receipt,
         })
@@ -110,6 +126,7 @@ mod tests {
             served: Version(3),
             known: Version(5),
             window_revision: 2,
+            config_revision: 4,
             close_pending: true,
             receipt: [7; DIGEST_BYTES],
         }

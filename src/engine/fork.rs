@@ -56,7 +56,10 @@ impl Engine {
     async fn fork_detached(&self, request: ForkRequest) -> Result<SessionView, Error> {
         let key = SessionKey { tenant: request.source.tenant.clone(), session: request.session()? };
         let refusal = match self.make_fork(&request, &key).await {
-            Ok(CreateOutcome::Created) => return self.written_session(&key).await,
+            Ok(CreateOutcome::Created) => {
+                self.seal_fork(&request, &key).await?;
+                return self.written_session(&key).await;
+            }
             Ok(CreateOutcome::Taken { deleted }) => {
                 Error::SessionExists { session: key.session.clone(), deleted }
             }
@@ -69,12 +72,31 @@ impl Engine {
         match self.inner.meta.turn_of_request(&key, &request.request_id).await? {
             Some(recorded) if recorded.turn.kind == TurnKind::Fork => {
                 check_retry(&recorded, request.digest())?;
+                self.seal_fork(&request, &key).await?;
                 match self.get_session(&key).await {
                     Err(Error::SessionNotFound { .. }) => Err(refusal),
                     made => made,
                 }
             }
             _ => Err(refusal),
+        }
+    }
+
+    /// Puts the turn of a fork that is made into the object store, if each is to
+    /// be there before it is acknowledged. Were it put first, then its blob could
+    /// be left behind under the id of another session.
+    async fn seal_fork(&self, request: &ForkRequest, key: &SessionKey) -> Result<(), Error> {
+        if !self.inner.options.seal_every_turn {
+            return Ok(());
+        }
+        let made = self.inner.meta.turn_of_request(key, &request.request_id).await?;
+        let Some(RecordedTurn { turn, .. }) = made else { return Ok(()) };
+        let branch = BranchKey { tenant: key.tenant.clone(), branch: turn.branch };
+        match Box::pin(self.seal_up_to(&branch, turn.version)).await {
+            // The fork is there, which is not what a refusal says; a repetition
+            // puts it.
+            Err(Error::Unavailable { source: Some(source), .. }) => Err(Error::OutcomeUnknown { source }),
+            sealed => sealed,
         }
     }
 

@@ -327,7 +327,7 @@ impl Engine {
                 Err(error) => return Err(Error::of_objects(error).into()),
             };
             let (sha256, raw_bytes, blob_key) = (row.sha256, row.raw_bytes, row.key.clone());
-            let decoded = compute(stored.len(), move || {
+            let decoded = compute(usize::try_from(raw_bytes).unwrap_or(usize::MAX), move || {
                 let found = digest::sha256(&stored);
                 if found != sha256 {
                     return Err(digest_mismatch(&blob_key, sha256, found));

@@ -8,17 +8,19 @@ use crate::codec::{digest, frame, line};
 use crate::format::{self, CallTracker, Reading};
 use crate::limits::{
     APPEND_ATTEMPTS, ENTRY_BYTES_MAX, JOURNAL_SESSION_BYTES_MAX, JOURNAL_TURN_BYTES_MAX,
-    OBJECT_FIRST_ATTEMPTS, SNAPSHOT_ENTRIES_MAX, TURN_ENTRIES_MAX, TURN_OBJECT_FIRST_BYTES,
+    OBJECT_FIRST_ATTEMPTS, PENDING_CALLS_BYTES_MAX, PENDING_CALLS_MAX, SNAPSHOT_ENTRIES_MAX,
+    TURN_ENTRIES_MAX, TURN_OBJECT_FIRST_BYTES,
 };
 use crate::model::{
     Branch, BranchId, CallState, Digest, Entry, EntryKind, RequestId, Seq, Session, SessionId, Turn,
-    TurnKind, Usage, Version,
+    TurnKind, UnansweredCall, Usage, Version, WireFormat,
 };
 use crate::store::meta::{
     BranchKey, CommitOutcome, Expected, JournalRow, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries,
 };
 use crate::store::{ErrorKind, StoreError};
 use crate::tokens::TokenCounter;
+use crate::window::admit;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -57,6 +59,10 @@ impl Input {
         match self {
             Self::Append(entries) | Self::Snapshot { entries, .. } => entries,
         }
+    }
+
+    fn began_as_window(&self) -> bool {
+        matches!(self, Self::Snapshot { window_id, .. } if !window_id.is_empty())
     }
 
     fn payload_bytes(&self) -> usize {
@@ -262,6 +268,9 @@ impl Engine {
             return Ok(cached);
         }
         match (self.fresh_tip(&request.key).await, &request.create_if_missing) {
+            (Err(Error::SessionNotFound { .. }), Some(_)) if request.input.began_as_window() => {
+                Err(unknown_window())
+            }
             (Err(Error::SessionNotFound { .. }), Some(config))
                 if request.expected_version.is_none_or(|version| version == Version(0)) =>
             {
@@ -325,8 +334,7 @@ impl Engine {
     ) -> Result<Attempt, AttemptError> {
         let key = &request.key;
         let draft = self.draft(request, &cached.tip, base, prepared).await?;
-        let object_first = draft.body.len() > TURN_OBJECT_FIRST_BYTES
-            || (self.inner.options.seal_every_turn && !draft.entries.is_empty());
+        let object_first = self.inner.options.seal_every_turn || draft.body.len() > TURN_OBJECT_FIRST_BYTES;
         let outcome = if object_first {
             self.commit_object_first(key, &cached.tip, &draft).await?
         } else {
@@ -371,6 +379,7 @@ impl Engine {
                 payload: entry.payload.clone(),
             });
         }
+        check_pending_calls(request.input.field(), calls.state())?;
         let tokens = entries.iter().map(|entry| entry.tokens).sum();
         let mut turn = Turn {
             branch: base.branch.as_ref().map_or(&base.turn.branch, |branch| &branch.id).clone(),
@@ -631,7 +640,7 @@ impl Engine {
         if is_due {
             self.due_for_seal(branch);
         }
-        self.extend_window(key, &new.tip, draft.base.version, draft.entries);
+        self.extend_window(key, &new.tip, &draft.base, draft.entries);
         self.inner.caches.tips.insert(key.clone(), new);
     }
 
@@ -660,6 +669,15 @@ impl Engine {
             current: tip.head.version,
         })
     }
+}
+
+/// The field that names the window that a snapshot began as.
+pub(super) const WINDOW_FIELD: &str = "snapshot.window_id";
+
+/// A window id that the session did not give, as none did that is yet to be
+/// created.
+pub(super) fn unknown_window() -> Error {
+    Error::invalid(WINDOW_FIELD, "is not a window of this session")
 }
 
 /// Checks that a request which finds its id used is the one that used it.
@@ -724,7 +742,7 @@ impl Draft {
     fn to_commit(&self, key: &SessionKey, tip: &Tip, entries: TurnEntries) -> Result<NewTurn, Error> {
         Ok(NewTurn {
             key: key.clone(),
-            expected: Expected::unchanged(&tip.head),
+            expected: Expected::unchanged(tip),
             turn: RecordedTurn { turn: self.turn.clone(), reply: self.reply_json()? },
             entries,
             branch: self.branch.clone(),
@@ -754,6 +772,9 @@ fn check(input: &Input) -> Result<(), Error> {
             format!("has {} entries; at most {limit} are allowed", entries.len()),
         ));
     }
+    if input.began_as_window() && matches!(input, Input::Snapshot { allow_rewind: true, .. }) {
+        return Err(Error::invalid("snapshot.allow_rewind", "cannot be combined with window_id"));
+    }
     entries.iter().enumerate().try_for_each(|(index, entry)| check_payload(entry, field, index))
 }
 
@@ -781,7 +802,7 @@ fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> Prep
             index,
             content: format::canonical_digest(&payload),
             tokens,
-            reading: reading.map(Reading::into_calls),
+            reading: reading.map(|reading| shown_calls(session.format, &payload, reading)),
             payload,
             kind: entry.kind,
             at: entry.at,
@@ -791,6 +812,17 @@ fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> Prep
         entries,
         stripped: stripped.into_values().collect(),
         request_digest: digest_of(request),
+    }
+}
+
+/// The calls and results of a message as windows show them, which is as they
+/// were recorded unless the API would not take that.
+fn shown_calls(format: WireFormat, payload: &Bytes, recorded: Reading<'_>) -> Reading<'static> {
+    let admitted = admit(format, payload);
+    if admitted.mends.is_empty() {
+        recorded.into_calls()
+    } else {
+        format::read(format, &admitted.payload).into_calls()
     }
 }
 
@@ -804,6 +836,20 @@ fn check_payload(entry: &NewEntry, field: &str, index: usize) -> Result<(), Erro
         }
     };
     Err(Error::invalid(format!("{field}[{index}].payload"), problem))
+}
+
+/// Checks that a turn's row can hold the calls that wait for results after it.
+fn check_pending_calls(field: &str, calls: &CallState) -> Result<(), Error> {
+    let bytes: usize = calls.pending.iter().map(UnansweredCall::text_bytes).sum();
+    let count = calls.pending.len();
+    if count <= PENDING_CALLS_MAX && bytes <= PENDING_CALLS_BYTES_MAX {
+        return Ok(());
+    }
+    let problem = format!(
+        "leaves {count} calls without a result, with {bytes} bytes of ids and names; at most \
+         {PENDING_CALLS_MAX} with {PENDING_CALLS_BYTES_MAX} are allowed: send their results with them"
+    );
+    Err(Error::invalid(field, problem))
 }
 
 /// Digest of a request as it was received: what makes a repetition the same.

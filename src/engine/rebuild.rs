@@ -2,25 +2,28 @@
 //!
 //! What is sealed comes back; what was only in the journal does not. Where blobs
 //! contradict each other on a turn, the one that a later turn follows was
-//! committed: a turn is made on a committed one alone. Where none or several are
-//! followed nothing is chosen: the branch ends before the contradiction. The
-//! report tells of both.
+//! committed: a turn is made on a committed one alone, and a manifest tells of
+//! such alone. Where none or several are certain nothing is chosen: the branch
+//! ends before the contradiction. The report tells of both, and of all that is
+//! known to be missing.
+
+mod contested;
+mod evidence;
 
 use super::fsck::{Finding, check_receipt};
-use super::keys::{self, Kind, LedgerEntry};
 use super::{Error, persist};
 use crate::clock::Micros;
-use crate::codec::digest;
-use crate::codec::manifest::{self, Manifest, PreambleLine};
-use crate::codec::segment::{self, BranchLine, Header};
-use crate::limits::SEGMENT_RAW_BYTES_MAX;
+use crate::codec::manifest::PreambleLine;
+use crate::codec::segment::BranchLine;
 use crate::model::{
     Branch, BranchId, CompressionPath, Digest, Head, Labels, ModelProfile, Segment, Session, SessionId,
     TenantId, Turn, Version, WireFormat,
 };
 use crate::store::meta::{ManifestRow, RebuiltRows, RecordedTurn, SessionKey, Tombstone};
 use crate::store::{BlobStore, MetaStore};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use contested::{Contested, Verdict};
+use evidence::{Evidence, gather};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a rebuild did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -39,25 +42,14 @@ pub struct RebuildReport {
     pub segments: u64,
     /// Contradictions, damage, and what could not be made anew.
     pub findings: Vec<Finding>,
+    /// What no blob ever tells of, so that no finding can.
+    pub not_in_blobs: &'static str,
 }
 
-/// A segment that was read: its row and its turns.
-struct Found {
-    row: Segment,
-    turns: Vec<RecordedTurn>,
-}
-
-/// All that the blobs say.
-#[derive(Default)]
-struct Evidence {
-    lines: BTreeMap<(TenantId, BranchId), (BranchLine, Option<BranchId>)>,
-    formats: HashMap<(TenantId, SessionId), WireFormat>,
-    segments: BTreeMap<(TenantId, BranchId), Vec<Found>>,
-    manifests: BTreeMap<(TenantId, SessionId), (Manifest, String)>,
-    /// Keys of all blobs of a session.
-    blobs: BTreeMap<(TenantId, SessionId), Vec<String>>,
-    deleted: BTreeMap<(TenantId, SessionId), Micros>,
-}
+/// See [`RebuildReport::not_in_blobs`].
+const NOT_IN_BLOBS: &str = "turns that were not sealed; sessions of which no turn was sealed; changes of \
+                            configuration and preamble since a session's last seal; deletions that had not \
+                            reached the ledger";
 
 /// Reads all blobs and writes what they say into `target`, a metadata store
 /// with a schema and nothing else.
@@ -66,116 +58,16 @@ pub async fn rebuild(
     target: &dyn MetaStore,
     mut progress: impl FnMut(u64) + Send,
 ) -> Result<RebuildReport, Error> {
-    let mut report = RebuildReport::default();
+    let mut report = RebuildReport { not_in_blobs: NOT_IN_BLOBS, ..RebuildReport::default() };
     // Whoever has written to a store was a generation of it.
     if !target.all_branches(None, 1).await?.is_empty() || !target.generations().await?.is_empty() {
         return Err(Error::invalid("target", "is not empty; a rebuild goes into a new database"));
     }
     let evidence = gather(blobs, &mut report, &mut progress).await?;
     let branches = rebuild_branches(&evidence, &mut report);
+    find_missing_turns(&evidence, &branches, &mut report);
     load(target, &evidence, branches, &mut report).await?;
     Ok(report)
-}
-
-async fn gather(
-    blobs: &dyn BlobStore,
-    report: &mut RebuildReport,
-    progress: &mut (impl FnMut(u64) + Send),
-) -> Result<Evidence, Error> {
-    const BATCH: usize = 1000;
-    let mut evidence = Evidence::default();
-    let mut after: Option<String> = None;
-    loop {
-        let listed = blobs.list("", after.as_deref(), BATCH).await.map_err(Error::of_objects)?;
-        let Some(last) = listed.last() else { return Ok(evidence) };
-        after = Some(last.key.clone());
-        for blob in listed {
-            let is_ledger = blob.key.starts_with(keys::LEDGER);
-            let kind = keys::kind(&blob.key);
-            if !is_ledger && kind.is_none() {
-                continue;
-            }
-            let body = blobs.get(&blob.key).await.map_err(Error::of_objects)?;
-            let read = match kind {
-                None => evidence.add_ledger_entry(&body),
-                Some(Kind::Segment) => evidence.add_segment(&blob.key, &body),
-                Some(Kind::Manifest) => evidence.add_manifest(&blob.key, &body),
-            };
-            if let Err(problem) = read {
-                report.findings.push(Finding { place: blob.key, problem });
-            }
-            report.blobs += 1;
-            progress(report.blobs);
-        }
-    }
-}
-
-impl Evidence {
-    fn add_ledger_entry(&mut self, body: &[u8]) -> Result<(), String> {
-        let entry: LedgerEntry = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-        self.deleted.insert((entry.tenant, entry.session), entry.deleted_at);
-        Ok(())
-    }
-
-    fn add_manifest(&mut self, key: &str, body: &[u8]) -> Result<(), String> {
-        let manifest = manifest::decode(body).map_err(|error| error.to_string())?;
-        for (line, parent) in &manifest.branches {
-            let id = (manifest.tenant.clone(), line.branch.clone());
-            self.lines.insert(id, (line.clone(), parent.clone()));
-        }
-        let id = (manifest.tenant.clone(), manifest.session.clone());
-        self.blobs.entry(id.clone()).or_default().push(key.to_owned());
-        let is_newest = |(other, _): &(Manifest, String)| {
-            (other.version, other.config_revision) < (manifest.version, manifest.config_revision)
-        };
-        if self.manifests.get(&id).is_none_or(is_newest) {
-            self.manifests.insert(id, (manifest, key.to_owned()));
-        }
-        Ok(())
-    }
-
-    fn add_segment(&mut self, key: &str, body: &[u8]) -> Result<(), String> {
-        let decoded =
-            segment::decode(body, SEGMENT_RAW_BYTES_MAX as u64).map_err(|error| error.to_string())?;
-        let header: Header = decoded.header().map_err(|error| error.to_string())?;
-        let Some(tip) = header.lineage.last() else { return Err("its lineage is empty".to_owned()) };
-        let branch = tip.branch.clone();
-        let session = (header.tenant.clone(), tip.session.clone());
-        self.blobs.entry(session.clone()).or_default().push(key.to_owned());
-        self.formats.insert(session, header.wire_format);
-        let mut parent = None;
-        for line in &header.lineage {
-            let id = (header.tenant.clone(), line.branch.clone());
-            self.lines.insert(id, (line.clone(), parent));
-            parent = Some(line.branch.clone());
-        }
-        let mut turns = Vec::with_capacity(header.turns.len());
-        for line in &header.turns {
-            let own =
-                decoded.entries.iter().filter(|entry| (line.first_seq..=line.last_seq).contains(&entry.seq));
-            let own: Vec<_> = own.cloned().collect();
-            let reply = line.reply.get().to_owned();
-            turns.push(RecordedTurn { turn: line.to_turn(&branch, &own), reply });
-        }
-        let (Some(first), Some(last)) = (turns.first(), turns.last()) else {
-            return Err("it has no turns".to_owned());
-        };
-        let row = Segment {
-            branch: branch.clone(),
-            first_seq: header.first_seq,
-            last_seq: header.last_seq,
-            first_version: first.turn.version,
-            last_version: last.turn.version,
-            key: key.to_owned(),
-            sha256: digest::sha256(body),
-            stored_bytes: body.len() as u64,
-            raw_bytes: decoded.raw_bytes(),
-            format: header.format,
-            created_at: last.turn.created_at,
-        };
-        self.segments.entry((header.tenant, branch)).or_default().push(Found { row, turns });
-        Ok(())
-    }
 }
 
 /// A branch as far as the blobs tell it without contradiction.
@@ -185,6 +77,12 @@ struct Rebuilt {
     segments: Vec<Segment>,
 }
 
+impl Rebuilt {
+    fn newest(&self) -> Version {
+        self.turns.last().map_or(Version(0), |recorded| recorded.turn.version)
+    }
+}
+
 /// Rebuilds all branches, parents first.
 fn rebuild_branches(
     evidence: &Evidence,
@@ -192,6 +90,7 @@ fn rebuild_branches(
 ) -> BTreeMap<(TenantId, BranchId), Rebuilt> {
     let mut done: BTreeMap<(TenantId, BranchId), Rebuilt> = BTreeMap::new();
     let mut open: Vec<_> = evidence.lines.keys().cloned().collect();
+    let contested = Contested::new(evidence);
     loop {
         let before = open.len();
         open.retain(|id| {
@@ -206,8 +105,11 @@ fn rebuild_branches(
                 }
             };
             if let Some(start) = start {
-                let rebuilt = rebuild_branch(id, line, parent.as_ref(), start, evidence, report);
-                done.insert(id.clone(), rebuilt);
+                let rebuilt = rebuild_branch(id, line, parent.as_ref(), start, evidence, &contested, report);
+                // Without a turn it is none that a session went to, or all of it is lost.
+                if !rebuilt.turns.is_empty() {
+                    done.insert(id.clone(), rebuilt);
+                }
             } else {
                 let problem = format!("turn {} that it begins after is not there", line.base_version);
                 report.findings.push(Finding { place: place(id), problem });
@@ -228,12 +130,17 @@ fn place((tenant, branch): &(TenantId, BranchId)) -> String {
     format!("{tenant}/{branch}")
 }
 
+fn session_place((tenant, session): &(TenantId, SessionId)) -> String {
+    format!("{tenant}/{}", session.resource_name())
+}
+
 fn rebuild_branch(
     id: &(TenantId, BranchId),
     line: &BranchLine,
     parent: Option<&BranchId>,
     start: Digest,
     evidence: &Evidence,
+    contested: &Contested<'_>,
     report: &mut RebuildReport,
 ) -> Rebuilt {
     let mut rebuilt = Rebuilt {
@@ -256,13 +163,13 @@ fn rebuild_branch(
         rebuilt.turns.push(RecordedTurn { turn, reply: "{}".to_owned() });
     }
     let found = evidence.segments.get(id).map(Vec::as_slice).unwrap_or_default();
-    let contested = Contested::new(found);
+    let check = |found| contested.check(&id.0, &line.session, found);
     let mut previous = start;
     loop {
         let next = rebuilt.branch.sealed_version.next().max(line.first_version).max(Version(1));
         let candidates = found.iter().filter(|found| found.row.first_version == next);
         let mut problem = None;
-        let sound = candidates.filter(|found| match contested.check(found) {
+        let sound = candidates.filter(|found| match check(found) {
             Verdict::Sound => true,
             Verdict::Lost => false,
             Verdict::Open(version) => {
@@ -291,10 +198,10 @@ fn rebuild_branch(
     }
     for found in found {
         let Segment { key, first_version, last_version, .. } = &found.row;
-        let problem = if *last_version > rebuilt.branch.sealed_version {
+        let problem = if matches!(check(found), Verdict::Lost) {
+            format!("has another turn {last_version} than the one that was committed")
+        } else if *last_version > rebuilt.branch.sealed_version {
             format!("turns {first_version} to {last_version} cannot be reached")
-        } else if matches!(contested.check(found), Verdict::Lost) {
-            format!("has another turn {last_version} than the one that a later turn follows")
         } else {
             continue;
         };
@@ -303,51 +210,34 @@ fn rebuild_branch(
     rebuilt
 }
 
-/// Versions that blobs have with different receipts: writers that lost a race
-/// leave such blobs.
-struct Contested {
-    /// Of each version the receipts that a later turn follows.
-    followed: BTreeMap<Version, BTreeSet<Digest>>,
-}
-
-enum Verdict {
-    /// No turn of it is contested, or it has those that were committed.
-    Sound,
-    /// It has a turn in whose place another was committed.
-    Lost,
-    /// Nothing tells which was committed.
-    Open(Version),
-}
-
-impl Contested {
-    fn new(found: &[Found]) -> Self {
-        let mut receipts: BTreeMap<Version, BTreeSet<Digest>> = BTreeMap::new();
-        let turns = || found.iter().flat_map(|found| &found.turns).map(|recorded| &recorded.turn);
-        for turn in turns() {
-            receipts.entry(turn.version).or_default().insert(turn.receipt);
+/// Tells of the turns that sessions had between those that are there: a branch
+/// goes on to where the session left it for the next one.
+fn find_missing_turns(
+    evidence: &Evidence,
+    branches: &BTreeMap<(TenantId, BranchId), Rebuilt>,
+    report: &mut RebuildReport,
+) {
+    let mut sessions: BTreeMap<(&TenantId, &SessionId), Vec<(Version, &BranchId)>> = BTreeMap::new();
+    for (id, (line, _)) in &evidence.lines {
+        if evidence.named.contains(id) || branches.contains_key(id) {
+            let own = sessions.entry((&id.0, &line.session)).or_default();
+            own.push((line.first_version, &line.branch));
         }
-        receipts.retain(|_, receipts| receipts.len() > 1);
-        let mut followed = BTreeMap::new();
-        for (version, receipts) in receipts {
-            let follows = |receipt: &Digest| {
-                turns().any(|turn| {
-                    turn.version == version.next() && digest::of_turn(*receipt, turn) == turn.receipt
-                })
-            };
-            followed.insert(version, receipts.into_iter().filter(follows).collect());
-        }
-        Self { followed }
     }
-
-    fn check(&self, found: &Found) -> Verdict {
-        for RecordedTurn { turn, .. } in &found.turns {
-            match self.followed.get(&turn.version) {
-                Some(followed) if followed.len() != 1 => return Verdict::Open(turn.version),
-                Some(followed) if !followed.contains(&turn.receipt) => return Verdict::Lost,
-                Some(_) | None => {}
+    for ((tenant, session), mut own) in sessions {
+        if evidence.deleted.contains_key(&(tenant.clone(), session.clone())) {
+            continue;
+        }
+        own.sort_unstable();
+        for ((first, branch), (next, _)) in own.iter().zip(own.iter().skip(1)) {
+            let id = (tenant.clone(), (*branch).clone());
+            let missing = branches.get(&id).map_or(*first, |rebuilt| rebuilt.newest().next());
+            let end = Version(next.0.saturating_sub(1));
+            if missing <= end {
+                let problem = format!("its turns {missing} to {end} are not there");
+                report.findings.push(Finding { place: place(&id), problem });
             }
         }
-        Verdict::Sound
     }
 }
 
@@ -382,6 +272,7 @@ async fn load(
             tenant: tenant.clone(),
             key: key.clone(),
             session: session.clone(),
+            not_before: Micros::default(),
         });
         let rows = RebuiltRows {
             tenant: Some(tenant.clone()),
@@ -406,12 +297,15 @@ async fn load(
         };
         target.load(rows).await?;
         let session = (id.0.clone(), rebuilt.branch.session.clone());
-        if !evidence.deleted.contains_key(&session) && !rebuilt.turns.is_empty() {
-            let version = |rebuilt: &Rebuilt| rebuilt.turns.last().map(|recorded| recorded.turn.version);
-            if newest.get(&session).is_none_or(|other| version(other) < version(rebuilt)) {
-                newest.insert(session, rebuilt);
-            }
+        let is_newest = newest.get(&session).is_none_or(|other| other.newest() < rebuilt.newest());
+        if !evidence.deleted.contains_key(&session) && is_newest {
+            newest.insert(session, rebuilt);
         }
+    }
+    let known = evidence.sessions();
+    for id in known.iter().filter(|id| !newest.contains_key(id) && !evidence.deleted.contains_key(id)) {
+        let problem = "nothing of it could be made anew".to_owned();
+        report.findings.push(Finding { place: session_place(id), problem });
     }
     for ((tenant, session), rebuilt) in newest {
         let key = SessionKey { tenant, session };
@@ -433,8 +327,7 @@ fn session_rows(
         tip.map_or((Version(0), Micros::default()), |turn: &Turn| (turn.version, turn.created_at));
     let found = evidence.manifests.get(&id);
     let mut note = |problem| {
-        let place = format!("{}/{}", key.tenant, key.session.resource_name());
-        report.findings.push(Finding { place, problem });
+        report.findings.push(Finding { place: session_place(&id), problem });
     };
     let session = if let Some((manifest, _)) = found {
         if manifest.version > version {
@@ -451,6 +344,7 @@ fn session_rows(
             labels: Labels::new(),
             strip_rules: vec![],
             forked_from: None,
+            has_other_counts: false,
             created_at: rebuilt.branch.created_at,
         }
     };

@@ -2,12 +2,13 @@
 
 use super::log::Position;
 use super::{Engine, Error, compute, log};
-use crate::codec::window_id::{WindowId, receipt_prefix};
+use crate::codec::window_id::{ReceiptPrefix, WindowId, receipt_prefix};
+use crate::limits::{REPAIR_SEQS_MAX, REPAIRS_MAX};
 use crate::model::{
-    BranchId, Entry, Item, ModelProfile, NextStep, Preamble, Repair, Seq, Session, UnansweredCall, Version,
-    WireFormat,
+    BranchId, Digest, Entry, Head, Item, ModelProfile, NextStep, Preamble, Repair, Seq, Session, Turn,
+    UnansweredCall, Version, WireFormat,
 };
-use crate::store::meta::{SessionKey, Tip};
+use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
 use crate::window::Assembler;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -102,8 +103,11 @@ pub struct WindowHeader {
     pub reserve: u64,
     /// Whether all fits; nothing if the context window is not known.
     pub fits: Option<bool>,
-    /// What was changed so that the API accepts the window.
+    /// What was changed so that the API accepts the window: the newest
+    /// [`REPAIRS_MAX`], with at most [`REPAIR_SEQS_MAX`] entries each.
     pub repairs: Vec<Repair>,
+    /// How many there are.
+    pub repair_count: usize,
     /// Calls of the last step without a result.
     pub unanswered: Vec<UnansweredCall>,
     /// What the API needs next.
@@ -149,6 +153,10 @@ impl LiveWindow {
 struct Assembled {
     branch: BranchId,
     window_revision: u64,
+    config_revision: u64,
+    /// Receipt of the newest turn: tells apart logs of the same version, as
+    /// after a restore of the database.
+    receipt: Digest,
     /// Turns that have entries, and the newest turn of all: version and newest
     /// seq.
     versions: Vec<(Version, Seq)>,
@@ -164,11 +172,13 @@ const LIVE_ATTEMPTS: usize = 4;
 const ENTRY_OVERHEAD_BYTES: usize = 256;
 
 impl Assembled {
-    fn new(session: &Session, branch: BranchId, window_revision: u64) -> Self {
+    fn new(session: &Session, head: &Head, turn: &Turn) -> Self {
         let counter = TokenCounter::new(session.format, session.tokenizer());
         Self {
-            branch,
-            window_revision,
+            branch: turn.branch.clone(),
+            window_revision: head.window_revision,
+            config_revision: head.config_revision,
+            receipt: turn.receipt,
             versions: vec![(Version(0), Seq(0))],
             assembler: Assembler::new(session.format, counter),
             bytes: 0,
@@ -176,7 +186,14 @@ impl Assembled {
     }
 
     fn forget(&mut self) {
-        self.window_revision = u64::MAX;
+        (self.window_revision, self.config_revision) = (u64::MAX, u64::MAX);
+    }
+
+    /// Whether the session is on its branch and is configured as it was: the log
+    /// may have grown, and a late result may have revised what is here, which
+    /// taking in the entries does as well.
+    fn is_of(&self, head: &Head) -> bool {
+        self.branch == head.branch && head.is_configured_as(self.window_revision, self.config_revision)
     }
 
     /// The newest turn.
@@ -188,6 +205,21 @@ impl Assembled {
     fn seq_of(&self, version: Version) -> Seq {
         let end = self.versions.partition_point(|(other, _)| *other <= version);
         self.versions.get(end.saturating_sub(1)).map_or(Seq(0), |(_, seq)| *seq)
+    }
+
+    /// Takes in the entries that follow, up to the tip.
+    fn extend_to(&mut self, entries: Vec<Entry>, tip: &Tip) {
+        if !self.is_of(&tip.head) {
+            return;
+        }
+        if self.newest().0 < tip.head.version {
+            self.extend(entries, tip.head.version);
+            self.receipt = tip.turn.receipt;
+        }
+        if self.newest().0 == tip.head.version {
+            self.window_revision = tip.head.window_revision;
+            self.config_revision = tip.head.config_revision;
+        }
     }
 
     /// Takes in the entries that follow, up to a version.
@@ -230,11 +262,12 @@ impl Engine {
                     0 => None,
                     revision => Some(self.preamble(key, revision, version).await?),
                 };
+                let held = self.held_window(&request, &tip, &at).await?;
                 let state = live.lock();
                 // A turn that was committed since the head was read may be in
                 // it already.
-                if state.newest().0 == version {
-                    break self.serve(&request, &tip, &at, preamble.as_deref(), &state);
+                if state.newest().0 == version && state.is_of(&tip.head) {
+                    break self.serve(&request, &tip, &at, preamble.as_deref(), &state, held);
                 }
             } else {
                 let at = self.position(key, &tip, version).await?;
@@ -242,8 +275,9 @@ impl Engine {
                     tip.journal.clear();
                 }
                 let preamble = self.inner.meta.preamble(key, version).await?;
+                let held = self.held_window(&request, &tip, &at).await?;
                 let state = self.assemble_log(key, &tip, &at).await?;
-                break self.serve(&request, &tip, &at, preamble.as_ref(), &state);
+                break self.serve(&request, &tip, &at, preamble.as_ref(), &state, held);
             }
         };
         let how = match restored.header.change {
@@ -265,20 +299,23 @@ impl Engine {
         live: Option<Arc<LiveWindow>>,
     ) -> Result<Arc<LiveWindow>, Error> {
         if let Some(live) = live {
-            let (is_current, (version, seq)) = {
+            let (is_of_tip, (version, seq), receipt) = {
                 let state = live.lock();
-                let is_current =
-                    state.branch == tip.head.branch && state.window_revision == tip.head.window_revision;
-                (is_current, state.newest())
+                (state.is_of(&tip.head), state.newest(), state.receipt)
             };
-            if is_current && version >= tip.head.version {
-                metrics::counter!("turnkeep_window_cache_total", "outcome" => "hit").increment(1);
-                return Ok(live);
-            }
-            if is_current {
+            let is_ahead = version > tip.head.version;
+            let receipt = receipt_prefix(receipt);
+            if is_of_tip
+                && (is_ahead || self.has_turn(key, &tip.turn, &tip.head.branch, version, receipt).await?)
+            {
+                if version >= tip.head.version {
+                    live.lock().extend_to(vec![], tip);
+                    metrics::counter!("turnkeep_window_cache_total", "outcome" => "hit").increment(1);
+                    return Ok(live);
+                }
                 metrics::counter!("turnkeep_window_cache_total", "outcome" => "extended").increment(1);
                 let entries = self.entries_after(key, tip, seq).await?;
-                live.lock().extend(entries, tip.head.version);
+                live.lock().extend_to(entries, tip);
                 self.keep(key, &live);
                 return Ok(live);
             }
@@ -327,7 +364,7 @@ impl Engine {
         let last = at.turn.last_seq;
         let entries =
             if last == Seq(0) { vec![] } else { self.entries(key, at, Seq(1), last, journal).await? };
-        let mut state = Assembled::new(&tip.session, at.turn.branch.clone(), tip.head.window_revision);
+        let mut state = Assembled::new(&tip.session, &tip.head, &at.turn);
         let version = at.turn.version;
         let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
         compute(bytes, move || {
@@ -351,17 +388,54 @@ impl Engine {
 
     /// Takes the entries of a turn that was just committed into the session's
     /// window, if that is in memory and ends with the turn before.
-    pub(super) fn extend_window(&self, key: &SessionKey, tip: &Tip, previous: Version, entries: Vec<Entry>) {
+    pub(super) fn extend_window(&self, key: &SessionKey, tip: &Tip, previous: &Turn, entries: Vec<Entry>) {
         let Some(live) = self.inner.caches.windows.get(key) else { return };
         let mut state = live.lock();
-        let follows = state.branch == tip.head.branch
-            && state.window_revision == tip.head.window_revision
-            && state.newest().0 == previous;
-        if follows {
-            state.extend(entries, tip.head.version);
+        let follows = state.newest().0 == previous.version && state.receipt == previous.receipt;
+        if follows && state.is_of(&tip.head) {
+            state.extend_to(entries, tip);
             drop(state);
             self.keep(key, &live);
         }
+    }
+
+    /// Whether a branch of the log that ends with the turn `last` has a turn of
+    /// that version and receipt.
+    async fn has_turn(
+        &self,
+        key: &SessionKey,
+        last: &Turn,
+        branch: &BranchId,
+        version: Version,
+        receipt: ReceiptPrefix,
+    ) -> Result<bool, Error> {
+        if version == last.version {
+            return Ok(receipt_prefix(last.receipt) == receipt);
+        }
+        let branch = BranchKey { tenant: key.tenant.clone(), branch: branch.clone() };
+        let found = self.inner.meta.turn(&branch, version).await?;
+        Ok(found.is_some_and(|found| receipt_prefix(found.turn.receipt) == receipt))
+    }
+
+    /// The window that the worker holds, if it can be built upon.
+    async fn held_window(
+        &self,
+        request: &RestoreRequest,
+        tip: &Tip,
+        at: &Position,
+    ) -> Result<Result<WindowId, FullReason>, Error> {
+        if request.known_window.is_empty() {
+            return Ok(Err(FullReason::NotConditional));
+        }
+        let SessionKey { tenant, session } = &request.key;
+        let held = self.inner.window_ids.decode(tenant, session, &request.known_window);
+        let Some(held) = held else { return Ok(Err(FullReason::UnknownWindow)) };
+        if let Err(reason) = check_held(request, tip, at, &held) {
+            return Ok(Err(reason));
+        }
+        // The receipt chains all turns before it, so the rest needs no look.
+        let is_known = self.has_turn(&request.key, &at.turn, &held.branch, held.known, held.receipt).await?;
+        Ok(if is_known { Ok(held) } else { Err(FullReason::UnknownWindow) })
     }
 
     fn serve(
@@ -371,19 +445,27 @@ impl Engine {
         at: &Position,
         preamble: Option<&Preamble>,
         state: &Assembled,
+        held: Result<WindowId, FullReason>,
     ) -> Restored {
         let SessionKey { tenant, session } = &request.key;
         let window = state.assembler.window(request.close_pending);
-        let held = self.inner.window_ids.decode(tenant, session, &request.known_window);
-        let (change, told) = match check_held(request, tip, at, held.as_ref()) {
-            Err(reason) => (Change::Full(reason), None),
+        // The preamble that was current at the version that was served is another
+        // if it was set later.
+        let is_preamble_new =
+            |served| preamble.is_some_and(|preamble: &Preamble| preamble.since_version > served);
+        let (change, told, lacks_preamble) = match held {
+            Err(reason) => (Change::Full(reason), None, true),
             Ok(held) => {
                 let served = state.seq_of(held.served);
                 let common = window.common_prefix(served, state.seq_of(held.known));
+                let lacks_preamble = is_preamble_new(held.served);
                 match common.items {
-                    _ if common.is_unchanged => (Change::Unchanged, Some(served)),
-                    0 => (Change::Full(FullReason::NothingInCommon), None),
-                    base_items => (Change::Delta { base_items }, Some(served)),
+                    _ if common.is_unchanged && !lacks_preamble => (Change::Unchanged, Some(served), false),
+                    0 => (Change::Full(FullReason::NothingInCommon), None, true),
+                    base_items => {
+                        let told = Some(window.changed_since(served));
+                        (Change::Delta { base_items }, told, lacks_preamble)
+                    }
                 }
             }
         };
@@ -392,11 +474,13 @@ impl Engine {
             Change::Delta { base_items } => (window.items_from(base_items).collect(), window.repairs(told)),
             Change::Full(_) => (window.items_from(0).collect(), window.repairs(None)),
         };
+        let repair_count = repairs.len();
         let id = WindowId {
             branch: at.turn.branch.clone(),
             served: at.turn.version,
             known: at.turn.version,
             window_revision: tip.head.window_revision,
+            config_revision: tip.head.config_revision,
             close_pending: request.close_pending,
             receipt: receipt_prefix(at.turn.receipt),
         };
@@ -414,46 +498,48 @@ impl Engine {
                 stable_prefix_items: window.stable_prefix_items(),
                 format: tip.session.format,
                 profile: profile.clone(),
-                // A worker that holds a window of this revision has its
-                // preamble, since a new preamble revises the window.
-                preamble: matches!(change, Change::Full(_)).then(|| preamble.cloned()).flatten(),
+                preamble: preamble.filter(|_| lacks_preamble).cloned(),
                 tokens_before: at.turn.log_tokens,
                 tokens_after: tokens,
                 reserve: room.map_or(request.reserve_tokens.unwrap_or(0), |room| room.reserve),
                 fits: room.map(|room| room.fits(filled)),
-                repairs,
+                repairs: newest_repairs(repairs),
+                repair_count,
                 unanswered: window.unanswered().clone(),
                 next: window.next(),
-                tokens_estimated: !counter.is_exact(),
+                tokens_estimated: !counter.is_exact() || tip.session.has_other_counts,
             },
             items,
         }
     }
 }
 
-/// Whether the window that the worker holds can be built upon.
-fn check_held<'a>(
-    request: &RestoreRequest,
-    tip: &Tip,
-    at: &Position,
-    held: Option<&'a WindowId>,
-) -> Result<&'a WindowId, FullReason> {
-    if request.known_window.is_empty() {
-        return Err(FullReason::NotConditional);
-    }
-    let held = held.ok_or(FullReason::UnknownWindow)?;
-    if !at.lineage.contains(&held.branch, held.known) || held.known > at.turn.version {
-        return Err(FullReason::Rewound);
-    }
-    if held.known == at.turn.version && held.receipt != receipt_prefix(at.turn.receipt) {
+/// The repairs that a header lists.
+fn newest_repairs(mut repairs: Vec<Repair>) -> Vec<Repair> {
+    let mut newest = repairs.split_off(repairs.len().saturating_sub(REPAIRS_MAX));
+    newest.iter_mut().for_each(|repair| repair.seqs.truncate(REPAIR_SEQS_MAX));
+    newest
+}
+
+/// Whether the window that the worker holds can be built upon, as far as can be
+/// told without its receipt.
+fn check_held(request: &RestoreRequest, tip: &Tip, at: &Position, held: &WindowId) -> Result<(), FullReason> {
+    if held.known > tip.head.version {
+        // The metadata were taken back to before it.
         return Err(FullReason::UnknownWindow);
     }
-    if held.window_revision != tip.head.window_revision {
+    if held.known > at.turn.version {
+        return Err(FullReason::ParametersChanged);
+    }
+    if !at.lineage.contains(&held.branch, held.known) {
+        return Err(FullReason::Rewound);
+    }
+    if !held.is_of_config(&tip.head) {
         return Err(FullReason::Revised);
     }
     // A window in which pending calls were closed does not grow from its end.
     if held.close_pending != request.close_pending || (held.close_pending && held.known != held.served) {
         return Err(FullReason::ParametersChanged);
     }
-    Ok(held)
+    Ok(())
 }

@@ -5,8 +5,11 @@ use super::{Engine, Error, SessionView};
 use crate::codec::digest;
 use crate::limits::{APPEND_ATTEMPTS, JOURNAL_SESSION_BYTES_MAX};
 use crate::model::{Digest, RequestId, Turn, TurnKind, Version};
-use crate::store::ErrorKind;
-use crate::store::meta::{CommitOutcome, Expected, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries};
+use crate::store::meta::{
+    BranchKey, CommitOutcome, Expected, NewTurn, RecordedTurn, SealedRun, SessionKey, Tip, TurnEntries,
+};
+use crate::store::{ErrorKind, StoreError};
+use bytes::Bytes;
 
 /// A session to be taken back.
 #[derive(Clone, Debug)]
@@ -50,7 +53,13 @@ impl Engine {
                 return Err(Error::VersionMismatch { session: key.session.clone(), expected, current });
             }
             let base = self.recorded_turn(key, &tip, request.version).await?.turn;
-            let new = self.rewind_turn(&request, &tip, &base).await?;
+            let mut new = self.rewind_turn(&request, &tip, &base).await?;
+            let mut writer = None;
+            if self.inner.options.seal_every_turn {
+                let Some(run) = self.put_rewind(&new).await? else { continue };
+                writer = Some(run.generation);
+                new.entries = TurnEntries::Segment(run);
+            }
             let outcome = self.inner.meta.commit_turn(new).await;
             self.inner.caches.forget(key);
             match outcome {
@@ -68,10 +77,23 @@ impl Engine {
                         Err(_) => return Err(Error::OutcomeUnknown { source }),
                     }
                 }
+                Err(StoreError { kind: ErrorKind::Fenced, .. }) if let Some(writer) = writer => {
+                    let meta = self.inner.meta.as_ref();
+                    self.inner.generation.replace_fenced(meta, writer, self.now()).await?;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
         Err(Error::Contention { session: key.session.clone(), attempts: APPEND_ATTEMPTS })
+    }
+
+    /// Puts a segment with the turn alone into the object store; nothing if the
+    /// session is not as the turn expects any more.
+    async fn put_rewind(&self, new: &NewTurn) -> Result<Option<SealedRun>, Error> {
+        let branch = BranchKey { tenant: new.key.tenant.clone(), branch: new.turn.turn.branch.clone() };
+        let turn = Some((new.turn.clone(), Bytes::new()));
+        let run = Box::pin(self.put_run(&new.key, &branch, new.branch.as_ref(), turn)).await?;
+        Ok(run.map(|(run, _)| run))
     }
 
     async fn rewind_turn(&self, request: &RewindRequest, tip: &Tip, base: &Turn) -> Result<NewTurn, Error> {
@@ -100,7 +122,7 @@ impl Engine {
         turn.receipt = digest::of_turn(base.receipt, &turn);
         Ok(NewTurn {
             key: request.key.clone(),
-            expected: Expected::unchanged(&tip.head),
+            expected: Expected::unchanged(tip),
             turn: RecordedTurn { turn, reply: "{}".to_owned() },
             entries: TurnEntries::None,
             branch: Some(branch),

@@ -1,23 +1,24 @@
-//! Sealing journals into segments, and rolling small segments up.
+//! Sealing journals into segments.
 
+use super::upkeep::go_on;
 use super::{Engine, Error, compute, keys};
 use crate::codec::manifest::{self, Manifest, PreambleLine};
 use crate::codec::segment::{self, BranchLine, Encoded, Header, TurnLine};
 use crate::codec::{digest, frame};
-use crate::limits::{
-    ROLL_UP_RAW_BYTES_MAX, ROLL_UP_SEGMENTS_MIN, ROLL_UP_SMALL_BYTES, SEAL_SEGMENT_RAW_BYTES_MAX,
-    SEGMENT_RAW_BYTES_MAX,
-};
+use crate::limits::{OBJECT_FIRST_ATTEMPTS, SEAL_SEGMENT_RAW_BYTES_MAX, SEGMENT_RAW_BYTES_MAX};
 use crate::model::{Branch, BranchId, GenerationId, Segment, Seq, Version, WireFormat};
 use crate::store::meta::{
-    BranchKey, CommitOutcome, JournalRow, ManifestRow, NewRollUp, NewSeal, RecordedTurn, SealCandidate,
-    SealedRun, SessionKey,
+    BranchKey, CommitOutcome, JournalRow, ManifestRow, NewSeal, RecordedTurn, SealCandidate, SealedRun,
+    SessionKey,
 };
 use bytes::Bytes;
 
-/// Turns of one segment: what their header lines take must stay small beside
-/// the entries.
-const SEGMENT_TURNS_MAX: u32 = 10_000;
+/// Most turns of one segment: a restore reads the header with the entries.
+const SEGMENT_TURNS_MAX: usize = 10_000;
+
+/// Turns that are read at once. Their rows have no bound of their own, but for
+/// what a request may hold.
+const TURNS_PAGE: u32 = 100;
 
 impl Engine {
     /// Tells the sealer that a branch's journal is due. If the queue is full
@@ -26,8 +27,8 @@ impl Engine {
         let _ = self.inner.due.try_send(branch);
     }
 
-    /// Seals a branch's journal as it stands. Returns how many segments were
-    /// written.
+    /// Seals a branch's turns as they stand, those without entries as well.
+    /// Returns how many segments were written.
     pub async fn seal_branch(&self, branch: &BranchKey) -> Result<usize, Error> {
         let mut segments = 0;
         loop {
@@ -47,9 +48,24 @@ impl Engine {
         let due = self.inner.meta.seal_candidates(self.inner.options.seal, self.now(), BATCH).await?;
         let mut segments = Ok(0);
         for SealCandidate { key, .. } in due {
-            go_on(&mut segments, &key, self.seal_branch(&key).await)?;
+            go_on(&mut segments, &key.branch, self.seal_branch(&key).await)?;
         }
         segments
+    }
+
+    /// Seals a branch up to a version of it, if it is not yet.
+    pub(super) async fn seal_up_to(&self, branch: &BranchKey, version: Version) -> Result<(), Error> {
+        let mut attempts = 0;
+        loop {
+            let lineage = self.inner.meta.lineage(branch).await?;
+            // Nothing is left to be sealed of one that was deleted meanwhile.
+            let Some(tip) = lineage.last().filter(|tip| tip.sealed_version < version) else { return Ok(()) };
+            if attempts == OBJECT_FIRST_ATTEMPTS {
+                return Err(Error::Contention { session: tip.session.clone(), attempts });
+            }
+            self.seal_branch(branch).await?;
+            attempts += 1;
+        }
     }
 
     /// Seals one segment's worth of a branch's journal and tells whether that
@@ -91,16 +107,7 @@ impl Engine {
         new_branch: Option<&Branch>,
         new: Option<(RecordedTurn, Bytes)>,
     ) -> Result<Option<(SealedRun, bool)>, Error> {
-        let (lineage, material) = loop {
-            let lineage = self.lineage_of_run(branch, new_branch).await?;
-            let Some(tip) = lineage.last() else { return Ok(None) };
-            match self.material(branch, tip, new.clone()).await? {
-                Found::Nothing => return Ok(None),
-                Found::Material(material) => break (lineage, material),
-                // What an outage has left in the journal gets segments of its own.
-                Found::TooMuch => drop(Box::pin(self.seal_branch(branch)).await?),
-            }
-        };
+        let Some((lineage, material)) = self.run(branch, new_branch, new).await? else { return Ok(None) };
         let Some(tip) = lineage.last() else { return Ok(None) };
         let generation = self.inner.generation.current();
         let (manifest_row, manifest) = match self.manifest(session, generation).await? {
@@ -141,22 +148,52 @@ impl Engine {
         Ok(Some((run, material.is_rest)))
     }
 
+    /// The lineage of a branch, and what its next segment is made of.
+    async fn run(
+        &self,
+        branch: &BranchKey,
+        new_branch: Option<&Branch>,
+        new: Option<(RecordedTurn, Bytes)>,
+    ) -> Result<Option<(Vec<Branch>, Material)>, Error> {
+        for _ in 0..OBJECT_FIRST_ATTEMPTS {
+            let lineage = self.lineage_of_run(branch, new_branch).await?;
+            let Some(tip) = lineage.last() else { return Ok(None) };
+            match self.material(branch, tip, new.clone()).await? {
+                Found::Nothing => return Ok(None),
+                Found::Material(material) => return Ok(Some((lineage, material))),
+                // What an outage has left in the journal gets segments of its own.
+                Found::TooMuch => drop(Box::pin(self.seal_branch(branch)).await?),
+            }
+        }
+        Ok(None)
+    }
+
     /// A branch that is there, or is to be made, after those that it continues.
+    /// If each turn is to be in the object store, then so is what it continues:
+    /// the setting may not always have been so.
     async fn lineage_of_run(&self, key: &BranchKey, new: Option<&Branch>) -> Result<Vec<Branch>, Error> {
-        let Some(new) = new else { return Ok(self.inner.meta.lineage(key).await?) };
-        let mut lineage = match &new.parent {
-            None => vec![],
-            Some(parent) => {
+        let mut lineage = match new {
+            None => self.inner.meta.lineage(key).await?,
+            Some(Branch { parent: None, .. }) => vec![],
+            Some(Branch { parent: Some(parent), .. }) => {
                 let parent = BranchKey { tenant: key.tenant.clone(), branch: parent.clone() };
                 self.inner.meta.lineage(&parent).await?
             }
         };
-        lineage.push(new.clone());
+        lineage.extend(new.cloned());
+        if self.inner.options.seal_every_turn {
+            for (parent, child) in lineage.iter().zip(lineage.iter().skip(1)) {
+                if parent.sealed_version < child.base_version {
+                    let parent = BranchKey { tenant: key.tenant.clone(), branch: parent.id.clone() };
+                    Box::pin(self.seal_up_to(&parent, child.base_version)).await?;
+                }
+            }
+        }
         Ok(lineage)
     }
 
     /// Encodes a segment and puts it; returns its row.
-    async fn put_segment(
+    pub(super) async fn put_segment(
         &self,
         branch: &BranchId,
         key: &str,
@@ -184,7 +221,8 @@ impl Engine {
         })
     }
 
-    /// What the next segment of a branch is made of.
+    /// What the next segment of a branch is made of: its oldest turns that are
+    /// not sealed, as many as one should hold.
     async fn material(
         &self,
         branch: &BranchKey,
@@ -194,54 +232,80 @@ impl Engine {
         let first = tip.sealed_version.next().max(tip.first_version);
         let end =
             new.as_ref().map_or(Version(u64::MAX), |(recorded, _)| Version(recorded.turn.version.0 - 1));
-        let meta = &self.inner.meta;
-        let rows = meta.journal(branch, first, end).await?;
-        let all = rows.len();
-        let mut taken = take_rows(rows);
-        let is_rest = taken.len() < all;
+        let (lines, mut is_rest) = self.unsealed(branch, first, end).await?;
+        let rows = match lines.last() {
+            Some(newest) => self.inner.meta.journal(branch, first, newest.version).await?,
+            None => vec![],
+        };
+        let with_entries = lines.iter().filter(|line| line.first_seq <= line.last_seq);
+        if !with_entries.map(|line| line.version).eq(rows.iter().map(|row| row.version)) {
+            let now = self.inner.meta.lineage(branch).await?;
+            // Another has sealed them meanwhile, or the branch is gone.
+            if now.last().is_none_or(|now| now.sealed_version != tip.sealed_version) {
+                return Ok(Found::Nothing);
+            }
+            let problem = format!("the journal of branch {} is not that of its turns", branch.branch);
+            return Err(Error::internal(problem));
+        }
+        let (mut turns, rows, is_cut) = take(lines, rows)?;
+        is_rest |= is_cut;
         if is_rest && new.is_some() {
             return Ok(Found::TooMuch);
         }
-        let last = match (&new, taken.last()) {
-            (Some(_), _) => end,
-            (None, Some(row)) => row.version,
-            (None, None) => return Ok(Found::Nothing),
-        };
-        let mut turns =
-            if first <= last { meta.turns(branch, first, last, SEGMENT_TURNS_MAX).await? } else { vec![] };
-        if turns.first().is_some_and(|recorded| recorded.turn.version != first) {
-            return Err(Error::internal(format!("branch {} has too many turns to seal", branch.branch)));
-        }
-        let journal_bytes = taken.iter().map(|row| row.body.len() as u64).sum();
-        let bytes = taken.iter().map(|row| usize::try_from(row.raw_bytes).unwrap_or(usize::MAX)).sum();
-        let mut lines = compute(bytes, move || {
-            let decode = |row: JournalRow| {
-                let limit = usize::try_from(row.raw_bytes).unwrap_or(usize::MAX).min(SEGMENT_RAW_BYTES_MAX);
-                frame::decompress(&row.body, limit)
-            };
-            taken.drain(..).map(decode).collect::<Result<Vec<_>, _>>()
-        })
-        .await??;
+        let journal_bytes = rows.iter().map(|row| row.body.len() as u64).sum();
+        let mut lines = decode_rows(rows).await?;
         if let Some((recorded, text)) = new {
-            turns.push(recorded);
+            turns.push(TurnLine::new(&recorded.turn, &recorded.reply)?);
             lines.push(text);
         }
         let (Some(oldest), Some(newest)) = (turns.first(), turns.last()) else { return Ok(Found::Nothing) };
         // A head that moved meanwhile has turns between the journal and the new
         // one.
-        if newest.turn.version.0 - oldest.turn.version.0 + 1 != turns.len() as u64 {
+        if oldest.version != first || newest.version.0 - oldest.version.0 + 1 != turns.len() as u64 {
             return Ok(Found::Nothing);
         }
         Ok(Found::Material(Material {
-            first_seq: oldest.turn.first_seq,
-            last_seq: newest.turn.last_seq,
-            first_version: oldest.turn.version,
-            last_version: newest.turn.version,
-            turns: turns.iter().map(|r| TurnLine::new(&r.turn, &r.reply)).collect::<Result<_, _>>()?,
+            first_seq: oldest.first_seq,
+            last_seq: newest.last_seq,
+            first_version: oldest.version,
+            last_version: newest.version,
+            turns,
             lines,
             journal_bytes,
             is_rest,
         }))
+    }
+
+    /// Turns of a branch from `first` on, to no more than `end` and what one
+    /// segment should hold of them; and whether there may be more.
+    async fn unsealed(
+        &self,
+        branch: &BranchKey,
+        first: Version,
+        end: Version,
+    ) -> Result<(Vec<TurnLine>, bool), Error> {
+        let mut lines = Vec::new();
+        let mut bytes = 0;
+        let mut next = first;
+        while next <= end {
+            // Versions of a branch have no gaps, so these are its oldest.
+            let last = Version(next.0.saturating_add(u64::from(TURNS_PAGE) - 1)).min(end);
+            let page = self.inner.meta.turns(branch, next, last, TURNS_PAGE).await?;
+            let is_last = page.last().is_none_or(|recorded| recorded.turn.version < last);
+            for RecordedTurn { turn, reply } in page {
+                let line = TurnLine::new(&turn, &reply)?;
+                bytes += line.raw_bytes()?;
+                lines.push(line);
+            }
+            if is_last {
+                break;
+            }
+            next = last.next();
+            if lines.len() >= SEGMENT_TURNS_MAX || bytes > SEAL_SEGMENT_RAW_BYTES_MAX as u64 {
+                return Ok((lines, next <= end));
+            }
+        }
+        Ok((lines, false))
     }
 
     /// The manifest of a live session, encoded, with its row.
@@ -296,92 +360,6 @@ impl Engine {
         }
         Ok(WireFormat::Opaque)
     }
-
-    /// Rolls up small segments wherever there are enough of them. Returns how
-    /// many roll-ups were made. A failure keeps no other branch from it, as in
-    /// [`Engine::seal_due`].
-    pub async fn roll_up_due(&self) -> Result<usize, Error> {
-        const BATCH: u32 = 100;
-        let segments_min = u32::try_from(ROLL_UP_SEGMENTS_MIN).unwrap_or(u32::MAX);
-        let branches = self.inner.meta.roll_up_candidates(ROLL_UP_SMALL_BYTES, segments_min, BATCH).await?;
-        let mut done = Ok(0);
-        for branch in branches {
-            go_on(&mut done, &branch, self.roll_up_branch(&branch).await.map(usize::from))?;
-        }
-        done
-    }
-
-    /// Merges the first run of small adjacent segments of a branch that is long
-    /// enough; false if there is none or another was faster.
-    pub async fn roll_up_branch(&self, branch: &BranchKey) -> Result<bool, Error> {
-        let segments = self.inner.meta.segments(branch, Seq(0), Seq(u64::MAX)).await?;
-        let lineage = self.inner.meta.lineage(branch).await?;
-        let (Some(run), Some(tip)) = (small_run(&segments), lineage.last()) else { return Ok(false) };
-        let session = SessionKey { tenant: branch.tenant.clone(), session: tip.session.clone() };
-        let generation = self.inner.generation.current();
-        let mut merged: Option<Header> = None;
-        let mut lines = Vec::with_capacity(run.len());
-        for segment in run {
-            let Some(decoded) = self.segment_whole(&session, segment).await? else { return Ok(false) };
-            let header = decoded.header()?;
-            lines.push(decoded.lines.clone());
-            merged = Some(match merged {
-                None => Header {
-                    lineage: lineage.iter().map(BranchLine::from).collect(),
-                    writer: generation,
-                    ..header
-                },
-                Some(mut merged) => {
-                    merged.turns.extend(header.turns);
-                    merged.last_seq = header.last_seq;
-                    merged
-                }
-            });
-        }
-        let (Some(header), Some(first), Some(last)) = (merged, run.first(), run.last()) else {
-            return Ok(false);
-        };
-        let key =
-            keys::segment(&self.inner.entropy, &branch.tenant, &branch.branch, header.first_seq, generation);
-        let versions = (first.first_version, last.last_version);
-        let new = self.put_segment(&branch.branch, &key, header, lines, versions).await?;
-        let roll_up = NewRollUp {
-            key: branch.clone(),
-            session: session.session,
-            old: run.to_vec(),
-            new,
-            generation,
-            erase_not_before: self.now().plus(self.inner.options.grace),
-        };
-        match self.inner.meta.commit_roll_up(roll_up).await {
-            Ok(outcome) => {
-                metrics::counter!("turnkeep_roll_ups_total").increment(1);
-                Ok(outcome == CommitOutcome::Committed)
-            }
-            Err(error) if error.kind == crate::store::ErrorKind::Fenced => {
-                self.inner
-                    .generation
-                    .replace_fenced(self.inner.meta.as_ref(), generation, self.now())
-                    .await?;
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-/// Adds what became of one branch to what became of those before it. Fails if a
-/// store cannot be reached, since no other branch would fare better.
-fn go_on(all: &mut Result<usize, Error>, branch: &BranchKey, one: Result<usize, Error>) -> Result<(), Error> {
-    match one {
-        Ok(more) => all.as_mut().map_or((), |all| *all += more),
-        Err(error @ (Error::Unavailable { .. } | Error::StorageFull { .. })) => return Err(error),
-        Err(error) => {
-            tracing::error!(branch = %branch.branch, error = %error, "a branch is left as it is");
-            *all = Err(error);
-        }
-    }
-    Ok(())
 }
 
 /// What a branch has for its next segment.
@@ -404,78 +382,32 @@ struct Material {
     is_rest: bool,
 }
 
-/// The journal rows that go into the next segment: all of them, or as many as
-/// one segment should hold.
-fn take_rows(rows: Vec<JournalRow>) -> Vec<JournalRow> {
+/// As many turns, with their journal rows, as one segment should hold, and at
+/// least one; and whether that leaves some.
+fn take(
+    lines: Vec<TurnLine>,
+    rows: Vec<JournalRow>,
+) -> Result<(Vec<TurnLine>, Vec<JournalRow>, bool), Error> {
+    let (mut turns, mut taken) = (Vec::with_capacity(lines.len()), Vec::with_capacity(rows.len()));
+    let mut rows = rows.into_iter().peekable();
     let mut raw_bytes = 0;
-    rows.into_iter()
-        .take_while(|row| {
-            let fits = raw_bytes == 0 || raw_bytes + row.raw_bytes <= SEAL_SEGMENT_RAW_BYTES_MAX as u64;
-            raw_bytes += row.raw_bytes;
-            fits
-        })
-        .collect()
+    for line in lines {
+        let row_bytes = rows.peek().filter(|row| row.version == line.version).map_or(0, |row| row.raw_bytes);
+        raw_bytes += line.raw_bytes()? + row_bytes;
+        if !turns.is_empty() && raw_bytes > SEAL_SEGMENT_RAW_BYTES_MAX as u64 {
+            return Ok((turns, taken, true));
+        }
+        taken.extend(rows.next_if(|row| row.version == line.version));
+        turns.push(line);
+    }
+    Ok((turns, taken, false))
 }
 
-/// The first run of small adjacent segments that is worth a roll-up and stays
-/// within the size of one. A first segment that is as large as the others
-/// together waits until they have grown, so that each byte is written again a
-/// few times only, however long the branch gets.
-fn small_run(segments: &[Segment]) -> Option<&[Segment]> {
-    let mut start = 0;
-    while start < segments.len() {
-        let mut raw_bytes = 0;
-        let run = segments[start..].iter().take_while(|segment| {
-            raw_bytes += segment.raw_bytes;
-            segment.stored_bytes < ROLL_UP_SMALL_BYTES && raw_bytes <= ROLL_UP_RAW_BYTES_MAX
-        });
-        let len = run.count();
-        let run = &segments[start..start + len];
-        let largest = run.first().map_or(0, |first| first.raw_bytes);
-        if len >= ROLL_UP_SEGMENTS_MIN && largest * 2 <= run.iter().map(|segment| segment.raw_bytes).sum() {
-            return Some(run);
-        }
-        start += 1;
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::Micros;
-    use crate::model::Digest;
-
-    fn segment(stored_bytes: u64, raw_bytes: u64) -> Segment {
-        Segment {
-            branch: BranchId::parse("b").unwrap(),
-            first_seq: Seq(1),
-            last_seq: Seq(1),
-            first_version: Version(1),
-            last_version: Version(1),
-            key: String::new(),
-            sha256: Digest::default(),
-            stored_bytes,
-            raw_bytes,
-            format: 1,
-            created_at: Micros(0),
-        }
-    }
-
-    #[test]
-    fn a_run_is_small_adjacent_and_within_the_size_of_one_segment() {
-        let small = || segment(1_000, 10_000);
-        let large = || segment(ROLL_UP_SMALL_BYTES, 5_000_000);
-        assert_eq!(small_run(&[]), None);
-        assert_eq!(small_run(&[small(), small(), small()]), None);
-        assert_eq!(small_run(&[small(), large(), small(), small(), small()]), None);
-        let segments = [small(), large(), small(), small(), small(), small(), large()];
-        assert_eq!(small_run(&segments), Some(&segments[2..6]));
-        let grown = segment(1_000, 40_000);
-        assert_eq!(small_run(&[grown.clone(), small(), small(), small()]), None);
-        let segments = [grown, small(), small(), small(), small()];
-        assert_eq!(small_run(&segments), Some(&segments[..]));
-        let halves = [segment(1, ROLL_UP_RAW_BYTES_MAX / 2), segment(1, ROLL_UP_RAW_BYTES_MAX / 2)];
-        assert_eq!(small_run(&[halves.clone(), halves].concat()), None);
-    }
+/// The entries' lines of journal rows.
+async fn decode_rows(rows: Vec<JournalRow>) -> Result<Vec<Bytes>, Error> {
+    let size = |row: &JournalRow| usize::try_from(row.raw_bytes).unwrap_or(usize::MAX);
+    let bytes = rows.iter().map(size).fold(0, usize::saturating_add);
+    let decode = move |row: &JournalRow| frame::decompress(&row.body, size(row).min(SEGMENT_RAW_BYTES_MAX));
+    let lines = compute(bytes, move || rows.iter().map(decode).collect::<Result<Vec<_>, _>>()).await?;
+    Ok(lines?)
 }

@@ -124,6 +124,7 @@ impl Engine {
             labels,
             strip_rules,
             forked_from: None,
+            has_other_counts: false,
             created_at: now,
         };
         let preamble =
@@ -252,6 +253,8 @@ impl Engine {
         if let Some(profile) = &change.profile {
             session.profile = self.resolve_profile(profile.clone())?;
         }
+        let has_counts = tip.turn.last_seq > Seq(0) || tip.head.preamble_revision > 0;
+        session.has_other_counts |= has_counts && session.tokenizer() != tip.session.tokenizer();
         session.path = change.path.unwrap_or(session.path);
         if let Some(labels) = &change.labels {
             check_labels(labels)?;

@@ -1,6 +1,6 @@
 //! Comparing a worker's whole list with the log.
 
-use super::persist::{Base, Prepared};
+use super::persist::{Base, Prepared, WINDOW_FIELD, unknown_window};
 use super::{Engine, Error};
 use crate::codec::digest;
 use crate::format;
@@ -113,14 +113,13 @@ impl Engine {
         list: &[Prepared],
         window_id: &str,
     ) -> Result<Option<Base>, Error> {
-        let field = "snapshot.window_id";
         let window = self.inner.window_ids.decode(&key.tenant, &key.session, window_id);
-        let window = window.ok_or_else(|| Error::invalid(field, "is not a window of this session"))?;
+        let window = window.ok_or_else(unknown_window)?;
         let newest = self.newest(key, tip).await?;
         let holds = newest.lineage.contains(&window.branch, window.served);
-        if !holds || window.window_revision != tip.head.window_revision {
+        if !holds || !window.is_of_config(&tip.head) {
             return Err(Error::invalid(
-                field,
+                WINDOW_FIELD,
                 "is a window that was rewound or revised since; restore again",
             ));
         }

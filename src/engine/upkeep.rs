@@ -54,22 +54,52 @@ where
             () = engine.inner.stop.cancelled() => return,
             () = clock::sleep(pause) => {}
         }
-        if let Err(error) = work(engine.clone()).await {
-            metrics::counter!("turnkeep_upkeep_failures_total", "work" => name).increment(1);
+        let result = tokio::select! {
+            // At any point a crash is safe, and so is an end.
+            () = engine.inner.stop.cancelled() => return,
+            result = work(engine.clone()) => result,
+        };
+        if let Err(error) = result {
+            failed(name);
             tracing::warn!(work = name, error = %error, "background work failed and will be tried again");
         }
     }
 }
 
+fn failed(work: &'static str) {
+    metrics::counter!("turnkeep_upkeep_failures_total", "work" => work).increment(1);
+}
+
+/// Adds what became of one thing to what became of those before it. Fails if a
+/// store cannot be reached, since no other would fare better.
+pub(super) fn go_on(
+    all: &mut Result<usize, Error>,
+    what: impl std::fmt::Display,
+    one: Result<usize, Error>,
+) -> Result<(), Error> {
+    match one {
+        Ok(more) => all.as_mut().map_or((), |all| *all += more),
+        Err(error @ (Error::Unavailable { .. } | Error::StorageFull { .. })) => return Err(error),
+        Err(error) => {
+            tracing::error!(%what, error = %error, "left as it is for now");
+            *all = Err(error);
+        }
+    }
+    Ok(())
+}
+
 /// Seals branches as persists find them due.
-async fn seal_as_told(engine: Engine, mut due: mpsc::Receiver<BranchKey>) {
-    loop {
-        let branch = tokio::select! {
-            () = engine.inner.stop.cancelled() => return,
-            branch = due.recv() => branch,
-        };
-        let Some(branch) = branch else { return };
+async fn seal_as_told(engine: Engine, due: mpsc::Receiver<BranchKey>) {
+    tokio::select! {
+        () = engine.inner.stop.cancelled() => {}
+        () = seal_all(&engine, due) => {}
+    }
+}
+
+async fn seal_all(engine: &Engine, mut due: mpsc::Receiver<BranchKey>) {
+    while let Some(branch) = due.recv().await {
         if let Err(error) = engine.seal_branch(&branch).await {
+            failed("seal");
             tracing::warn!(branch = %branch.branch, error = %error, "seal failed and will be tried again");
             // The object store may be down: the periodic scan goes on from here.
             clock::sleep(Duration::from_secs(1)).await;

@@ -2,7 +2,7 @@
 
 use super::reading::{CallResult, Reading, Role, Serving};
 use super::{CallIds, Rules, Step, may_be_replacement, openai_responses, replacement_id, rules};
-use crate::limits::INTERRUPTED_CALLS_MAX;
+use crate::limits::{INTERRUPTED_CALLS_BYTES_MAX, INTERRUPTED_CALLS_MAX};
 use crate::model::{CallState, Seq, UnansweredCall, WireFormat};
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -122,7 +122,13 @@ impl CallTracker {
         let interrupts = !self.state.pending.is_empty();
         let interrupted = &mut self.state.interrupted;
         interrupted.append(&mut self.state.pending);
-        interrupted.drain(..interrupted.len().saturating_sub(INTERRUPTED_CALLS_MAX));
+        let mut bytes = 0;
+        let are_kept = interrupted.iter().rev().take(INTERRUPTED_CALLS_MAX).take_while(|call| {
+            bytes += call.text_bytes();
+            bytes <= INTERRUPTED_CALLS_BYTES_MAX
+        });
+        let kept = are_kept.count();
+        interrupted.drain(..interrupted.len() - kept);
         interrupts
     }
 
@@ -371,6 +377,24 @@ mod tests {
         ];
         let states = follow(WireFormat::AnthropicMessages, &entries.each_ref().map(String::as_str));
         assert_eq!(states, ["a||", "a||", "a||"]);
+    }
+
+    #[test]
+    fn calls_with_long_ids_are_remembered_as_far_as_there_is_room() {
+        let [old, long, new] = ["o", &"l".repeat(INTERRUPTED_CALLS_BYTES_MAX - 4), "n"];
+        let entries =
+            [tool_use(&[old]), tool_result(&[], "x"), tool_use(&[long, new]), tool_result(&[], "x")];
+        let states = follow(WireFormat::AnthropicMessages, &entries.each_ref().map(String::as_str));
+        // With the names of the tools.
+        assert_eq!(states[3], format!("|{long},{new}|"));
+        let entries = [
+            entries[0].clone(),
+            entries[1].clone(),
+            tool_use(&[&format!("{long}ll"), new]),
+            entries[3].clone(),
+        ];
+        let states = follow(WireFormat::AnthropicMessages, &entries.each_ref().map(String::as_str));
+        assert_eq!(states[3], format!("|{new}|"));
     }
 
     #[test]

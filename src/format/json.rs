@@ -5,7 +5,7 @@
 //! when they were stored ([`super::payload`]); on anything else the scan ends
 //! early and never fails.
 
-use memchr::memchr2;
+use memchr::memchr;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -24,10 +24,11 @@ impl std::fmt::Debug for Value<'_> {
 }
 
 impl<'a> Value<'a> {
-    /// The value that `source` is.
+    /// The value that `source` is, with nothing but whitespace around it.
     pub fn of(source: &'a [u8]) -> Self {
         let start = skip_whitespace(source, 0);
-        Self { source, start, end: end_of_value(source, start) }
+        let end = source.iter().rposition(|&byte| !is_whitespace(byte)).map_or(start, |last| last + 1);
+        Self { source, start, end }
     }
 
     /// Its bytes, without whitespace around.
@@ -68,7 +69,7 @@ impl<'a> Value<'a> {
     /// surrogate pair is missing, is its token, quotes and escapes included.
     pub fn text(self) -> Option<Cow<'a, str>> {
         let inner = self.string_content()?;
-        if !inner.contains(&b'\\') {
+        if memchr(b'\\', inner).is_none() {
             return Some(String::from_utf8_lossy(inner));
         }
         let token = self.bytes();
@@ -182,10 +183,10 @@ impl<'a> Iterator for Members<'a> {
 /// The token of the string `text`, which may be what [`Value::text`] gave for a
 /// string that stands for no text.
 pub fn string_token(text: &str) -> String {
-    let is_token = text.len() >= 2 && text.starts_with('"') && {
-        let value = Value::of(text.as_bytes());
-        value.range() == (0..text.len()) && value.text().is_some_and(|decoded| decoded == text)
-    };
+    let is_token = text.len() >= 2
+        && text.starts_with('"')
+        && end_of_string(text.as_bytes(), 0) == text.len()
+        && Value::of(text.as_bytes()).text().is_some_and(|decoded| decoded == text);
     if is_token { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
@@ -219,15 +220,18 @@ pub(super) fn end_of_value(source: &[u8], at: usize) -> usize {
 
 /// Where the string ends that begins with the quote at `at`.
 pub(super) fn end_of_string(source: &[u8], at: usize) -> usize {
-    let mut at = at + 1;
-    loop {
-        let rest = source.get(at..).unwrap_or_default();
-        match memchr2(b'"', b'\\', rest) {
-            None => return source.len(),
-            Some(found) if rest.get(found) == Some(&b'"') => return at + found + 1,
-            Some(found) => at += found + 2,
+    let start = at + 1;
+    let mut from = start;
+    // From quote to quote: text has several times as many escapes as quotes.
+    while let Some(found) = memchr(b'"', source.get(from..).unwrap_or_default()) {
+        let quote = from + found;
+        let inner = source.get(start..quote).unwrap_or_default();
+        from = quote + 1;
+        if inner.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 0 {
+            return from;
         }
     }
+    source.len()
 }
 
 /// Where the object or array ends that begins at `at`.

@@ -62,7 +62,9 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
     let kind = kind.unwrap_or_default();
     // What pairs the item, and what names it.
     let (pair_id, item_id) = match kind.as_ref() {
-        "" | "message" => return read_message(payload, item, &kind),
+        "" | "message" => return read_message(payload, item),
+        // It refers to nothing.
+        "item_reference" if id.is_none() => return Reading::opaque(payload, Serving::Omitted),
         "mcp_approval_request" => (id, None),
         "mcp_approval_response" => (approval_id, id),
         "local_shell_call" | "local_shell_call_output" if call_id.is_none() => (id, None),
@@ -89,7 +91,7 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
     Reading { item_id, parts: collect(payload, item, !reading.calls.is_empty()), ..reading }
 }
 
-fn read_message<'a>(payload: &'a [u8], message: Value<'a>, kind: &str) -> Reading<'a> {
+fn read_message<'a>(payload: &'a [u8], message: Value<'a>) -> Reading<'a> {
     let [id, role, content] = message.get(["id", "role", "content"]);
     let content = content.filter(|content| !content.is_null());
     let role = match role.and_then(Value::text).unwrap_or_default().as_ref() {
@@ -98,7 +100,7 @@ fn read_message<'a>(payload: &'a [u8], message: Value<'a>, kind: &str) -> Readin
         "system" | "developer" => Role::System,
         _ => Role::Unknown,
     };
-    let is_shown = content.is_some() && (role != Role::Unknown || !kind.is_empty());
+    let is_shown = content.is_some() && role != Role::Unknown;
     let serving = if is_shown { Serving::Shown } else { Serving::Omitted };
     let mut parts = Parts::default();
     openai_content::collect(&mut parts, content);

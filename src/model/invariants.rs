@@ -1,6 +1,6 @@
 //! Named predicates of the rules that storage must keep. The engine keeps
-//! them, the tests check them after every step, and `turnkeep fsck` checks them
-//! on what is stored.
+//! them and `turnkeep fsck` checks them on what is stored, as each test of the
+//! service does at its end.
 //!
 //! Each returns what is wrong, in words; nothing if the rule holds.
 

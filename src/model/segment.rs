@@ -14,9 +14,9 @@ pub struct Segment {
     /// Seq of its last entry; one less than `first_seq` if it holds only turns
     /// without entries.
     pub last_seq: Seq,
-    /// First turn of which it holds entries.
+    /// First turn that it holds.
     pub first_version: Version,
-    /// Last turn of which it holds entries.
+    /// Last turn that it holds.
     pub last_version: Version,
     /// Its key in the blob store.
     pub key: String,

@@ -63,6 +63,9 @@ pub struct Session {
     pub strip_rules: Vec<String>,
     /// Where it was forked.
     pub forked_from: Option<ForkOrigin>,
+    /// Whether tokens of its log or preamble were counted by another tokenizer
+    /// than its profile's: they are counted once, when they are stored.
+    pub has_other_counts: bool,
     /// When it was created.
     pub created_at: Micros,
 }
@@ -93,6 +96,15 @@ pub struct Head {
     pub journal_bytes: u64,
     /// When the session last changed.
     pub updated_at: Micros,
+}
+
+impl Head {
+    /// Whether what windows take from the configuration is as it was at these
+    /// revisions. Labels and the like revise the configuration alone, a late
+    /// result the window alone; all else revises both.
+    pub fn is_configured_as(&self, window_revision: u64, config_revision: u64) -> bool {
+        self.window_revision == window_revision || self.config_revision == config_revision
+    }
 }
 
 /// System text and tool definitions that are kept outside the message list.

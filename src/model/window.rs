@@ -59,6 +59,13 @@ pub struct UnansweredCall {
     pub index: u32,
 }
 
+impl UnansweredCall {
+    /// Bytes of its id and name, which a client chose.
+    pub fn text_bytes(&self) -> usize {
+        self.call_id.len() + self.name.len()
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
 fn is_zero(index: &u32) -> bool {
     *index == 0
@@ -79,16 +86,21 @@ pub enum RepairKind {
     Merged,
     /// An empty block was left out.
     EmptyBlockOmitted,
-    /// An id that was used before got another.
+    /// An id that was used before, or that the API does not take, got another.
     IdRenamed,
     /// A second item with the same id was left out.
     DuplicateItemOmitted,
-    /// Reasoning without the item that it led to was left out.
+    /// Reasoning that the API does not take was left out, such as that without
+    /// the item that it led to.
     ReasoningOmitted,
     /// An opening user message was added.
     OpeningAdded,
-    /// An entry that the API has no place for was left out.
+    /// An entry or block that the API has no place for was left out.
     EntryOmitted,
+    /// A mark of the prompt cache was left out.
+    CacheMarkOmitted,
+    /// A value that the API does not take was replaced.
+    ValueReplaced,
 }
 
 /// One repair of a window.

@@ -375,6 +375,7 @@ pub(super) fn window_header(header: WindowHeader) -> pb::WindowHeader {
         tokens_after: header.tokens_after,
         reserve_tokens: header.reserve,
         fits: header.fits,
+        repair_count: header.repair_count as u64,
         repairs: header.repairs.into_iter().map(repair).collect(),
         unanswered_calls: header.unanswered.into_iter().map(unanswered_call).collect(),
         next: next.into(),
@@ -406,6 +407,8 @@ fn repair(repair: Repair) -> pb::Repair {
         RepairKind::ReasoningOmitted => pb::RepairKind::ReasoningOmitted,
         RepairKind::OpeningAdded => pb::RepairKind::OpeningAdded,
         RepairKind::EntryOmitted => pb::RepairKind::EntryOmitted,
+        RepairKind::CacheMarkOmitted => pb::RepairKind::CacheMarkOmitted,
+        RepairKind::ValueReplaced => pb::RepairKind::ValueReplaced,
     };
     pb::Repair {
         kind: kind.into(),

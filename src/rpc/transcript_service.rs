@@ -5,8 +5,9 @@ use super::observe::observe;
 use super::{convert, pb};
 use crate::engine::{Engine, Error, Input, LogRange, PersistRequest, RestoreRequest};
 use crate::limits::{STEP_KIND_BYTES_MAX, STREAM_CHUNK_BYTES, TOKENS_MAX};
-use crate::model::{Entry, Seq, TenantId, Version};
+use crate::model::{Seq, TenantId, Version};
 use futures::stream::{self, Stream, StreamExt as _};
+use prost::Message;
 use std::pin::Pin;
 use tonic::{Request, Response, Status};
 
@@ -101,8 +102,8 @@ impl Transcripts {
             })
             .await?;
         let header = Part::Header(convert::window_header(restored.header));
-        let items = chunks(restored.items, |item| item.payload.len())
-            .map(|items| Part::Items(pb::WindowItems { items: items.iter().map(convert::item).collect() }));
+        let items = chunks(restored.items.into_iter().map(|item| convert::item(&item)))
+            .map(|items| Part::Items(pb::WindowItems { items }));
         let parts = std::iter::once(header).chain(items);
         let messages = parts.map(|part| Ok(pb::RestoreTranscriptResponse { part: Some(part) }));
         Ok(stream::iter(messages).boxed())
@@ -123,11 +124,8 @@ impl Transcripts {
         let header = stream::iter([Ok(Part::Header(convert::read_header(&header)))]);
         let entries = entries.flat_map(|piece| {
             let messages: Vec<_> = match piece {
-                Ok(entries) => chunks(entries, |entry: &Entry| entry.payload.len())
-                    .map(|entries| {
-                        Part::Entries(pb::Entries { entries: entries.iter().map(convert::entry).collect() })
-                    })
-                    .map(Ok)
+                Ok(entries) => chunks(entries.into_iter().map(|entry| convert::entry(&entry)))
+                    .map(|entries| Ok(Part::Entries(pb::Entries { entries })))
                     .collect(),
                 Err(error) => vec![Err(super::to_status(&error))],
             };
@@ -140,10 +138,15 @@ impl Transcripts {
     }
 }
 
-/// Groups values into messages: each as many as stay within the size of one, or
-/// a single larger one.
-fn chunks<T: Send>(values: Vec<T>, size: impl Fn(&T) -> usize + Send) -> impl Iterator<Item = Vec<T>> + Send {
-    let mut values = values.into_iter().peekable();
+/// Groups values into messages: each as many as stay within the encoded size of
+/// one, or a single larger one.
+fn chunks<T: Message>(values: impl Iterator<Item = T> + Send) -> impl Iterator<Item = Vec<T>> + Send
+where
+    T: Send,
+{
+    // With the key of the field and the length before it.
+    let size = |value: &T| value.encoded_len() + 1 + prost::length_delimiter_len(value.encoded_len());
+    let mut values = values.peekable();
     std::iter::from_fn(move || {
         let first = values.next()?;
         let mut bytes = size(&first);
@@ -191,18 +194,31 @@ mod tests {
 
     #[test]
     fn messages_hold_what_fits_and_lose_nothing() {
-        let sizes = [1, STREAM_CHUNK_BYTES - 1, 1, 3 * STREAM_CHUNK_BYTES, 0, STREAM_CHUNK_BYTES, 5];
-        let grouped: Vec<_> = chunks(sizes.to_vec(), |size| *size).collect();
-        assert_eq!(grouped.concat(), sizes);
-        assert_eq!(
-            grouped,
-            [
-                vec![1, STREAM_CHUNK_BYTES - 1],
-                vec![1],
-                vec![3 * STREAM_CHUNK_BYTES],
-                vec![0, STREAM_CHUNK_BYTES],
-                vec![5]
-            ]
-        );
+        // Beside its payload such an entry takes eight bytes, and an empty one
+        // that has nothing else two.
+        const MOST: usize = STREAM_CHUNK_BYTES - 8;
+        let sizes = [1, MOST - 5, 1, 3 * STREAM_CHUNK_BYTES, 0, MOST - 2, MOST - 1, 0, 5];
+        let entry = |size: usize| pb::Entry { payload: vec![0; size].into(), ..Default::default() };
+        let grouped: Vec<Vec<_>> = chunks(sizes.into_iter().map(entry))
+            .map(|chunk| {
+                let sizes = chunk.iter().map(|entry| entry.payload.len()).collect();
+                let encoded = pb::Entries { entries: chunk }.encoded_len();
+                assert!(encoded <= STREAM_CHUNK_BYTES || encoded > 3 * STREAM_CHUNK_BYTES);
+                sizes
+            })
+            .collect();
+        let expected: [&[usize]; 6] =
+            [&[1, MOST - 5], &[1], &[3 * STREAM_CHUNK_BYTES], &[0, MOST - 2], &[MOST - 1], &[0, 5]];
+        assert_eq!(grouped, expected);
+    }
+
+    #[test]
+    fn many_small_entries_stay_within_the_size_of_a_message() {
+        let entry = pb::Entry { seq: 1, version: 1, payload: "{}".into(), ..Default::default() };
+        let chunks: Vec<_> = chunks(std::iter::repeat_n(entry, 400_000)).collect();
+        assert_eq!(chunks.iter().map(Vec::len).sum::<usize>(), 400_000);
+        for entries in chunks {
+            assert!(pb::Entries { entries }.encoded_len() <= STREAM_CHUNK_BYTES);
+        }
     }
 }

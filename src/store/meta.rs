@@ -111,12 +111,16 @@ pub struct Expected {
     pub branch: BranchId,
     /// Revision of its configuration.
     pub config_revision: u64,
+    /// Receipt of its newest turn: a version may be another turn after the
+    /// metadata were taken back.
+    pub receipt: Digest,
 }
 
 impl Expected {
     /// That the head is as it was read.
-    pub fn unchanged(head: &Head) -> Self {
-        Self { version: head.version, branch: head.branch.clone(), config_revision: head.config_revision }
+    pub fn unchanged(tip: &Tip) -> Self {
+        let Head { version, branch, config_revision, .. } = tip.head.clone();
+        Self { version, branch, config_revision, receipt: tip.turn.receipt }
     }
 }
 
@@ -276,6 +280,18 @@ pub struct NewRollUp {
     pub erase_not_before: Micros,
 }
 
+/// Which adjacent segments are worth a roll-up: as many as
+/// [`crate::limits::ROLL_UP_SEGMENTS_MIN`] that are all small and together within
+/// the size of one, and of which the first is no larger than the others together.
+/// So each byte is written again a few times only, however long the branch gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RollUpPolicy {
+    /// Stored bytes under which a segment is small.
+    pub small_bytes: u64,
+    /// Most raw bytes of the segment in their place.
+    pub raw_bytes_max: u64,
+}
+
 /// A blob to be erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
@@ -285,6 +301,8 @@ pub struct Tombstone {
     pub key: String,
     /// The session that it belonged to.
     pub session: SessionId,
+    /// When it may be erased.
+    pub not_before: Micros,
 }
 
 /// A deletion that is not finished.
@@ -420,12 +438,12 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     /// out.
     async fn commit_seal(&self, seal: NewSeal) -> Result<CommitOutcome, StoreError>;
 
-    /// Branches that have at least `segments_min` segments smaller than
-    /// `small_bytes`.
+    /// All tenants' branches with segments that are worth a roll-up, those after
+    /// `after`, in the order of their keys.
     async fn roll_up_candidates(
         &self,
-        small_bytes: u64,
-        segments_min: u32,
+        policy: RollUpPolicy,
+        after: Option<&BranchKey>,
         limit: u32,
     ) -> Result<Vec<BranchKey>, StoreError>;
 
@@ -482,8 +500,18 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     /// Those of `keys` that a row names, tombstones included.
     async fn referenced(&self, keys: &[String]) -> Result<Vec<String>, StoreError>;
 
-    /// Tombstones that are due.
-    async fn due_tombstones(&self, now: Micros, limit: u32) -> Result<Vec<Tombstone>, StoreError>;
+    /// Removes generations that were fenced before a time; they stay fenced.
+    /// Returns how many.
+    async fn forget_generations(&self, fenced_before: Micros) -> Result<u64, StoreError>;
+
+    /// Tombstones that are due, those after `after`, in the order of their times
+    /// and keys.
+    async fn due_tombstones(
+        &self,
+        now: Micros,
+        after: Option<&Tombstone>,
+        limit: u32,
+    ) -> Result<Vec<Tombstone>, StoreError>;
 
     /// Removes a tombstone whose blob is erased.
     async fn remove_tombstone(&self, tombstone: &Tombstone) -> Result<(), StoreError>;
@@ -525,6 +553,6 @@ pub struct RebuiltRows {
     pub segments: Vec<Segment>,
     /// The manifest.
     pub manifest: Option<ManifestRow>,
-    /// Blobs that may be erased at once.
+    /// Blobs that may be erased.
     pub tombstones: Vec<Tombstone>,
 }

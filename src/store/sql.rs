@@ -24,8 +24,8 @@ use crate::model::{
 };
 use crate::store::meta::{
     BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, MetaStore, NewRollUp, NewSeal,
-    NewSession, NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, SealCandidate, SealPolicy, SessionKey,
-    SessionQuery, SessionUpdate, Tip, Tombstone,
+    NewSession, NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy,
+    SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
 };
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
@@ -187,11 +187,11 @@ impl MetaStore for SqlMetaStore {
 
     async fn roll_up_candidates(
         &self,
-        small_bytes: u64,
-        segments_min: u32,
+        policy: RollUpPolicy,
+        after: Option<&BranchKey>,
         limit: u32,
     ) -> Result<Vec<BranchKey>, StoreError> {
-        seals::roll_up_candidates(self.db.as_ref(), small_bytes, segments_min, limit).await
+        seals::roll_up_candidates(self.db.as_ref(), policy, after, limit).await
     }
 
     async fn commit_roll_up(&self, roll_up: NewRollUp) -> Result<CommitOutcome, StoreError> {
@@ -249,8 +249,17 @@ impl MetaStore for SqlMetaStore {
         sweeps::referenced(self.db.as_ref(), keys).await
     }
 
-    async fn due_tombstones(&self, now: Micros, limit: u32) -> Result<Vec<Tombstone>, StoreError> {
-        sweeps::due_tombstones(self.db.as_ref(), now, limit).await
+    async fn forget_generations(&self, fenced_before: Micros) -> Result<u64, StoreError> {
+        sweeps::forget_generations(self.db.as_ref(), fenced_before).await
+    }
+
+    async fn due_tombstones(
+        &self,
+        now: Micros,
+        after: Option<&Tombstone>,
+        limit: u32,
+    ) -> Result<Vec<Tombstone>, StoreError> {
+        sweeps::due_tombstones(self.db.as_ref(), now, after, limit).await
     }
 
     async fn remove_tombstone(&self, tombstone: &Tombstone) -> Result<(), StoreError> {

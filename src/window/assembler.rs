@@ -1,5 +1,6 @@
 //! Taking in the log.
 
+use super::admit::{Admitted, admit};
 use super::edit::with_value;
 use super::entries;
 use super::provider_calls::ProviderCalls;
@@ -85,7 +86,10 @@ impl Assembler {
             return;
         }
         self.messages.push(entry.seq);
-        let payload = entry.payload.clone();
+        let Admitted { payload, mends } = admit(self.api.format, &entry.payload);
+        for (kind, detail) in &mends {
+            self.repair(*kind, entry.seq, "", detail);
+        }
         let reading = read(self.api.format, &payload);
         let repetition = self.repetition(&reading, &payload);
         if repetition == Some(Repetition::Omitted) {
@@ -99,6 +103,11 @@ impl Assembler {
         }
         let pushed = self.tracker.push(entry.seq, &reading);
         let mut slot = Slot::new(entry, &reading);
+        if !mends.is_empty() {
+            slot.tokens = self.api.counter.count_entry(&reading);
+            slot.payload = payload.clone();
+            slot.is_altered = true;
+        }
         match reading.serving {
             Serving::Omitted => {
                 let why = if self.api.rules.roles.contains(&reading.role) {
@@ -223,8 +232,9 @@ impl Assembler {
             let is_new = self.called.insert(key.clone());
             let must_change = match self.api.rules.call_ids {
                 CallIds::Free => false,
-                CallIds::UniqueInStep => !is_first_in_step && !call.call_id.is_empty(),
-                call_ids => !is_new || !call_ids.allow(&call.call_id),
+                call_ids if !call_ids.allow(&call.call_id) => true,
+                CallIds::UniqueInStep => !is_first_in_step,
+                CallIds::UniqueInList | CallIds::PlainAndUniqueInList => !is_new,
             };
             new_ids.push(must_change.then(|| replacement_id(&call.call_id, call.seq, call.index)));
         }

@@ -4,6 +4,7 @@ use super::edit::Message;
 use super::{entries, messages};
 use crate::format::json::string_token;
 use crate::format::{OPENING, Reading, Role, Rules, read, text_block};
+use crate::limits::REPAIR_TEXT_BYTES_MAX;
 use crate::model::{Entry, Item, Origin, Repair, RepairKind, Seq, UnansweredCall, WireFormat};
 use crate::tokens::TokenCounter;
 use bytes::Bytes;
@@ -263,5 +264,12 @@ impl Rendered {
 }
 
 pub(super) fn repair(kind: RepairKind, seqs: Vec<Seq>, id: &str, detail: &str) -> Repair {
-    Repair { kind, seqs, id: id.to_owned(), detail: detail.to_owned() }
+    Repair { kind, seqs, id: beginning(id).to_owned(), detail: beginning(detail).to_owned() }
+}
+
+/// As much of a text as a repair tells.
+fn beginning(text: &str) -> &str {
+    let ends = text.char_indices().map(|(start, char)| start + char.len_utf8());
+    let end = ends.take_while(|end| *end <= REPAIR_TEXT_BYTES_MAX).last().unwrap_or(0);
+    text.get(..end).unwrap_or_default()
 }

@@ -130,9 +130,7 @@ impl<'a> Window<'a> {
     /// Costs what the round of `served` and all that came after it cost.
     pub fn common_prefix(&self, served: Seq, known: Seq) -> CommonPrefix {
         let last = self.log.round_at(served);
-        let late = self.log.revisions.partition_point(|(seq, _)| *seq <= served);
-        let revised = self.log.revisions.get(late..).unwrap_or_default().iter().map(|(_, round)| *round);
-        let first = revised.min().map_or(last, |revised| revised.min(last));
+        let first = self.revised_since(served).min().map_or(last, |revised| revised.min(last));
         let mut items = self.items_before(first);
         for round in first..=last {
             if self.rendered(round).is_none() {
@@ -161,6 +159,19 @@ impl<'a> Window<'a> {
             items += 1;
         }
         CommonPrefix { items, is_unchanged: now.next().is_none() }
+    }
+
+    /// The oldest entry whose round is other than in the window of the log up to
+    /// entry `served`: that one, or the call of a result that came late.
+    pub fn changed_since(&self, served: Seq) -> Seq {
+        let revised = self.revised_since(served).min().and_then(|round| self.log.rounds.get(round));
+        revised.map_or(served, |round| round.start.min(served))
+    }
+
+    /// Rounds that results revised which came after entry `served`.
+    fn revised_since(&self, served: Seq) -> impl Iterator<Item = usize> {
+        let late = self.log.revisions.partition_point(|(seq, _)| *seq <= served);
+        self.log.revisions.get(late..).unwrap_or_default().iter().map(|(_, round)| *round)
     }
 
     /// Whether results came after entry `served` in a round that is just its

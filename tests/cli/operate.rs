@@ -86,6 +86,8 @@ async fn a_store_is_rebuilt_and_served_from(backend: Backend) {
     served.run(&["transcript", "import", CONVERSATION, "--session", "flaky"]).output();
     served.run(&["transcript", "import", CLAUDE_CODE, "--session", "gone", "--verbatim"]).output();
     served.run(&["session", "fork", "flaky", "--version", "3", "--id", "fork"]).output();
+    served.run(&["transcript", "import", CONVERSATION, "--session", "rewound"]).output();
+    served.run(&["session", "rewind", "rewound", "--version", "2"]).output();
     let more = backend.data_dir().join("more.json");
     let messages = r#"[{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_03","content":"20 passed"}]}]"#;
     fs::write(&more, messages).unwrap();
@@ -93,18 +95,23 @@ async fn a_store_is_rebuilt_and_served_from(backend: Backend) {
         .run(&["transcript", "import", more.to_str().unwrap(), "--source", "anthropic", "--session", "small"])
         .output();
     served.run(&["session", "delete", "gone"]).output();
-    let names = ["flaky", "small"];
+    let names = ["flaky", "fork", "rewound", "small"];
     let before = names.map(|name| told(&served, name));
     served.stop();
     let sound = command::run(&["fsck", "--deep", "--json"], &variables).json();
-    assert_eq!((&sound[0]["sessions"], &sound[0]["findings"]), (&json!(3), &json!([])));
+    assert_eq!((&sound[0]["sessions"], &sound[0]["findings"]), (&json!(4), &json!([])));
 
     let target = tempfile::tempdir().unwrap();
     let target = target.path().join("new");
     let rebuild = ["fsck", "--rebuild", "--target", target.to_str().unwrap(), "--json"];
     let rebuilt = command::run(&rebuild, &variables);
     let report: Value = serde_json::from_slice(&rebuilt.stdout).unwrap();
-    assert_eq!((&report["deleted"], report["sessions"].as_u64() >= Some(2)), (&json!(1), true), "{report}");
+    // Of the session that was deleted some blob is still there, and no more.
+    let counts = ["deleted", "sessions", "findings"].map(|count| &report[count]);
+    assert_eq!(counts, [&json!(1), &json!(4), &json!([])], "{report}");
+    let left_out = report["not_in_blobs"].as_str().unwrap();
+    assert!(left_out.contains("changes of configuration"), "{report}");
+    assert!(rebuilt.stderr.contains(left_out), "{}", rebuilt.stderr);
     let failure = command::run(&rebuild, &variables);
     assert_eq!(failure.status.code(), Some(1));
     assert!(failure.stderr.contains("is not empty"), "{}", failure.stderr);

@@ -3,10 +3,12 @@
 
 use super::Site;
 use super::rebuild::{rebuild_of, segments_of};
-use crate::stores::{Database, Gate, GatedBlobs, GatedMeta, Node, key, on_both_databases, payload, soon};
+use crate::stores::{
+    Database, Gate, GatedBlobs, GatedMeta, Node, id_of, key, on_both_databases, payload, soon,
+};
 use std::fs;
 use std::sync::Arc;
-use turnkeep::engine::Options;
+use turnkeep::engine::{Options, RewindRequest};
 use turnkeep::model::Version;
 use turnkeep::store::meta::SessionKey;
 
@@ -16,6 +18,9 @@ on_both_databases![
     blobs_that_contradict_each_other_end_the_branch_before,
     a_damaged_blob_ends_its_branch_before_and_what_follows_is_listed,
     a_fork_whose_base_was_not_sealed_is_listed,
+    a_rewind_that_lost_its_race_is_told_from_the_turns_that_won,
+    a_turn_that_lost_its_race_with_a_rewind_is_told_from_it,
+    a_manifest_tells_which_turn_was_committed_where_none_follows,
 ];
 
 async fn what_a_roll_up_left_behind_does_no_harm(database: Database) {
@@ -39,7 +44,8 @@ async fn stalled(site: &Site) -> (Node, Arc<Gate>) {
     let gate = Gate::new();
     let meta = Arc::new(GatedMeta { inner: site.database.meta.clone(), gate: gate.clone() });
     let blobs = Arc::new(GatedBlobs { inner: site.directory.blobs.clone(), gate: gate.clone() });
-    (Node::at(meta, blobs, Options::default(), site.node.clock.clone()).await, gate)
+    let options = Options { seal_every_turn: true, ..Options::default() };
+    (Node::at(meta, blobs, options, site.node.clock.clone()).await, gate)
 }
 
 /// Two turns race for version 2: the one whose blob was there first loses.
@@ -134,5 +140,91 @@ async fn a_fork_whose_base_was_not_sealed_is_listed(database: Database) {
     let branch = site.node.branch(&fork).await.branch;
     let place = format!("default/{branch}");
     assert!(rebuilt.report.findings.iter().any(|finding| finding.place == place), "{:?}", rebuilt.report);
+    rebuilt.node.assert_healthy().await;
+}
+
+fn rewind(key: &SessionKey) -> RewindRequest {
+    let request_id = id_of("rewind");
+    RewindRequest { key: key.clone(), version: Version(1), expected_version: None, request_id }
+}
+
+/// The blob of a rewind is there, and another turn is committed in its place.
+async fn a_rewind_that_lost_its_race_is_told_from_the_turns_that_won(database: Database) {
+    let site = Site::empty(database).await;
+    let key = site.session("s", 2).await;
+    let (node, gate) = stalled(&site).await;
+    let mut commit = gate.hold("commit_turn");
+    let rewinding = tokio::spawn({
+        let (engine, rewind) = (node.engine.clone(), rewind(&key));
+        async move { engine.rewind_session(rewind).await }
+    });
+    commit.reached().await;
+    for id in ["r3", "r4"] {
+        site.turn(&key, id, 300).await;
+        site.node.seal(&key).await.unwrap();
+    }
+    commit.release();
+    // It comes after them then, by the same request.
+    assert_eq!(soon("the rewind", rewinding).await.unwrap().unwrap().head.version, Version(5));
+    site.turn(&key, "r6", 300).await;
+    site.node.seal(&key).await.unwrap();
+    let told = site.node.another().await.read(&key).await.unwrap();
+    let rebuilt = rebuild_of(&site).await;
+    assert_eq!(rebuilt.node.read(&key).await.unwrap(), told);
+    let (ours, theirs) = (site.database.dump().await, rebuilt.database.dump().await);
+    for table in ["branch", "turn"] {
+        assert_eq!(ours[table], theirs[table], "{table}");
+    }
+    let [finding] = rebuilt.report.findings.try_into().unwrap();
+    assert_eq!(finding.problem, "has another turn 3 than the one that was committed");
+    rebuilt.node.assert_healthy().await;
+}
+
+/// The blob of a turn is there, and a rewind is committed in its place.
+async fn a_turn_that_lost_its_race_with_a_rewind_is_told_from_it(database: Database) {
+    let site = Site::empty(database).await;
+    let key = site.session("s", 2).await;
+    let (node, gate) = stalled(&site).await;
+    let mut commit = gate.hold("commit_turn");
+    let losing = tokio::spawn({
+        let (node, key) = (node.clone(), key.clone());
+        async move { node.persist(&key, "loser", payload("loser", 300)).await }
+    });
+    commit.reached().await;
+    site.rewind(&key, 1).await;
+    commit.release();
+    assert_eq!(soon("the loser", losing).await.unwrap().unwrap().version, Version(4));
+    let told = site.node.another().await.read(&key).await.unwrap();
+    let rebuilt = rebuild_of(&site).await;
+    assert_eq!(rebuilt.node.read(&key).await.unwrap(), told);
+    let [finding] = rebuilt.report.findings.try_into().unwrap();
+    assert_eq!(finding.problem, "has another turn 3 than the one that was committed");
+    rebuilt.node.assert_healthy().await;
+}
+
+/// The blob of a rewind is there, another turn is committed in its place, and the
+/// session leaves it again.
+async fn a_manifest_tells_which_turn_was_committed_where_none_follows(database: Database) {
+    let site = Site::empty(database).await;
+    let key = site.session("s", 2).await;
+    let (stalling, gate) = stalled(&site).await;
+    let mut commit = gate.hold("commit_turn");
+    let rewinding = tokio::spawn({
+        let (engine, rewind) = (stalling.engine.clone(), rewind(&key));
+        async move { engine.rewind_session(rewind).await }
+    });
+    commit.reached().await;
+    let (node, _) = stalled(&site).await;
+    node.persist(&key, "r3", payload("r3", 300)).await.unwrap();
+    let back = RewindRequest { request_id: id_of("other"), ..rewind(&key) };
+    node.engine.rewind_session(back).await.unwrap();
+    rewinding.abort();
+    let rebuilt = rebuild_of(&site).await;
+    let (ours, theirs) = (site.database.dump().await, rebuilt.database.dump().await);
+    for table in ["branch", "turn"] {
+        assert_eq!(ours[table], theirs[table], "{table}");
+    }
+    let [finding] = rebuilt.report.findings.try_into().unwrap();
+    assert_eq!(finding.problem, "has another turn 3 than the one that was committed");
     rebuilt.node.assert_healthy().await;
 }

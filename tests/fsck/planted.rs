@@ -159,7 +159,7 @@ async fn a_missing_or_doubled_row_is_found(database: Database) {
         "DELETE FROM segment WHERE first_seq = 3",
         "DELETE FROM branch",
         "DELETE FROM session",
-        "INSERT INTO journal SELECT tenant, branch_id, 2, 2, 2, raw_bytes, body, created_at FROM journal \
+        "INSERT INTO journal SELECT tenant, branch_id, 2, 2, 2, raw_bytes, created_at, body FROM journal \
          WHERE version = 4",
         "INSERT INTO segment SELECT tenant, branch_id, 9, 9, 2, 2, 'x', sha256, stored_bytes, raw_bytes, format, \
          created_at FROM segment WHERE first_seq = 2",

@@ -16,6 +16,8 @@ on_both_databases![
     a_deleted_session_stays_deleted_and_is_erased_in_the_end,
     a_fork_of_a_deleted_session_comes_back_whole,
     turns_that_were_sealed_at_once_come_back_with_their_configuration,
+    what_blobs_show_to_be_missing_is_listed,
+    a_rewind_that_was_not_sealed_is_as_if_it_had_not_been,
     a_target_that_is_not_empty_is_refused,
     a_session_without_a_manifest_comes_back_and_says_what_it_lost,
 ];
@@ -185,26 +187,116 @@ async fn a_fork_of_a_deleted_session_comes_back_whole(database: Database) {
 }
 
 async fn turns_that_were_sealed_at_once_come_back_with_their_configuration(database: Database) {
-    let site = Site::empty(database).await;
+    let mut site = Site::empty(database).await;
     let options = turnkeep::engine::Options { seal_every_turn: true, ..turnkeep::engine::Options::default() };
-    let node =
-        Node::at(site.node.meta.clone(), site.node.blobs.clone(), options, site.node.clock.clone()).await;
+    let plain = site.node.clone();
+    site.node = Node::at(plain.meta.clone(), plain.blobs.clone(), options, plain.clock.clone()).await;
     let key = key("s");
-    node.create(&key).await;
-    for id in ["r1", "r2"] {
-        node.persist(&key, id, payload(id, 300)).await.unwrap();
+    site.node.create(&key).await;
+    for id in ["r1", "r2", "r3"] {
+        site.turn(&key, id, 300).await;
     }
-    node.engine.drain().await;
+    site.fork(&key, Some(2), "fork").await;
+    site.fork(&key, None, "goes-on").await;
+    site.turn(&crate::key("goes-on"), "own", 300).await;
+    site.rewind(&key, 1).await;
+    site.fork(&key, Some(4), "of-the-rewind").await;
+    let change = turnkeep::engine::SessionChange {
+        preamble: Some(bytes::Bytes::from_static(b"{\"other\": \"preamble\"}")),
+        ..turnkeep::engine::SessionChange::default()
+    };
+    site.node.engine.update_session(key.clone(), change).await.unwrap();
+    let mut usage = crate::stores::request(&key, "usage", vec![]);
+    usage.usage = Some(turnkeep::model::Usage { input_tokens: 3, ..turnkeep::model::Usage::default() });
+    site.node.engine.persist(usage).await.unwrap();
+    let mut told = Vec::new();
+    for session in ["s", "fork", "goes-on", "of-the-rewind"] {
+        told.push(plain.another().await.read(&crate::key(session)).await.unwrap());
+    }
+    site.node.engine.drain().await;
     // What nobody names is gone by the time that it is needed.
-    node.wait_long();
-    site.node.engine.bury().await.unwrap();
-    site.node.engine.sweep().await.unwrap();
+    plain.wait_long();
+    plain.engine.bury().await.unwrap();
+    plain.engine.sweep().await.unwrap();
     let rebuilt = rebuild_of(&site).await;
     assert_eq!(rebuilt.report.findings, []);
-    let (ours, theirs) = (site.database.dump().await, rebuilt.database.dump().await);
-    for table in ["session", "session_label", "preamble", "turn"] {
+    assert_eq!((rebuilt.report.sessions, rebuilt.report.branches), (4, 5));
+    for (session, told) in ["s", "fork", "goes-on", "of-the-rewind"].into_iter().zip(told) {
+        assert_eq!(rebuilt.node.read(&crate::key(session)).await.unwrap(), told, "{session}");
+    }
+    let (mut ours, mut theirs) = (site.database.dump().await, rebuilt.database.dump().await);
+    for dump in [&mut ours, &mut theirs] {
+        dump.get_mut("segment").unwrap().iter_mut().for_each(|row| drop(row.pop()));
+    }
+    for table in ["session", "session_label", "preamble", "branch", "turn", "segment", "manifest", "journal"]
+    {
         assert_eq!(ours[table], theirs[table], "{table}");
     }
+    rebuilt.node.assert_healthy().await;
+}
+
+async fn what_blobs_show_to_be_missing_is_listed(database: Database) {
+    let site = Site::empty(database).await;
+    // A turn that is in the journal when the session leaves its branch.
+    let key = site.session("s", 2).await;
+    site.turn(&key, "journaled", 300).await;
+    let first = site.node.branch(&key).await.branch;
+    site.rewind(&key, 1).await;
+    // A branch without a segment, between two that have one.
+    site.node.engine.persist(crate::stores::request(&key, "empty", vec![])).await.unwrap();
+    let second = site.node.branch(&key).await.branch;
+    site.rewind(&key, 2).await;
+    site.turn(&key, "after", 300).await;
+    site.node.seal(&key).await.unwrap();
+    // A session of which nothing but the manifest is left, and one of which the
+    // newest turns are lost.
+    let lost = site.session("source", 1).await;
+    let lost = site.fork(&lost, None, "lost").await;
+    site.turn(&lost, "own", 300).await;
+    site.node.seal(&lost).await.unwrap();
+    for segment in segments_of(&site, &lost).await.values() {
+        site.directory.blobs.delete(segment).await.unwrap();
+    }
+    let told = site.node.read(&key).await.unwrap();
+    let rebuilt = rebuild_of(&site).await;
+    let mut findings: Vec<_> =
+        rebuilt.report.findings.iter().map(|f| (f.place.clone(), f.problem.as_str())).collect();
+    findings.sort();
+    let mut expected = [
+        (format!("default/{first}"), "its turns 3 to 3 are not there"),
+        (format!("default/{second}"), "its turns 4 to 5 are not there"),
+        ("default/sessions/lost".to_owned(), "nothing of it could be made anew"),
+    ];
+    expected.sort();
+    assert_eq!(findings, expected);
+    assert!(rebuilt.report.not_in_blobs.contains("turns that were not sealed"));
+    // All else is as it was, and goes on.
+    assert_eq!(rebuilt.node.read(&key).await.unwrap(), told);
+    let next = rebuilt.node.persist(&key, "next", payload("next", 300)).await.unwrap();
+    assert_eq!(next.version, Version(8));
+    rebuilt.node.assert_healthy().await;
+}
+
+/// A branch of which nothing came back is none that a later version may be
+/// looked for on.
+async fn a_rewind_that_was_not_sealed_is_as_if_it_had_not_been(database: Database) {
+    let site = Site::empty(database).await;
+    let key = site.session("s", 2).await;
+    let first = site.node.branch(&key).await;
+    site.turn(&key, "r3", 300).await;
+    site.rewind(&key, 1).await;
+    // The manifest of this seal knows the branch that is not sealed.
+    assert_eq!(site.node.engine.seal_branch(&first).await.unwrap(), 1);
+    let rebuilt = rebuild_of(&site).await;
+    let [finding] = rebuilt.report.findings.clone().try_into().unwrap();
+    assert_eq!(finding.place, "default/sessions/s");
+    assert_eq!(finding.problem, "was at version 4 and comes back at 3");
+    let node = &rebuilt.node;
+    assert_eq!(node.persist(&key, "r4", payload("r4", 300)).await.unwrap().version, Version(4));
+    assert_eq!(node.persist(&key, "r5", payload("r5", 300)).await.unwrap().version, Version(5));
+    let range = turnkeep::engine::LogRange { at_version: Some(Version(4)), ..Default::default() };
+    assert_eq!(node.engine.read(key.clone(), range).await.unwrap().0.version, Version(4));
+    node.assert_healthy().await;
 }
 
 async fn a_target_that_is_not_empty_is_refused(database: Database) {

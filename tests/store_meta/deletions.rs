@@ -58,7 +58,7 @@ async fn delete(database: &Database, line: &Line, include_forks: bool) -> Vec<Se
 
 /// Erases all tombstones, as the sweep does.
 async fn bury(database: &Database) -> Vec<String> {
-    let due = database.meta.due_tombstones(Micros(i64::MAX), 1000).await.unwrap();
+    let due = database.meta.due_tombstones(Micros(i64::MAX), None, 1000).await.unwrap();
     for tombstone in &due {
         database.meta.remove_tombstone(tombstone).await.unwrap();
     }
@@ -88,7 +88,7 @@ async fn a_deleted_session_is_gone_at_once_and_its_blobs_are_buried(database: Da
         };
         assert_eq!(left, expected, "{table}");
     }
-    assert_eq!(meta.due_tombstones(Micros(19), 9).await.unwrap(), []);
+    assert_eq!(meta.due_tombstones(Micros(19), None, 9).await.unwrap(), []);
     let pending = Deletion { objects_pending: 2, ..receipt(&line, DeletionState::Pending) };
     assert_eq!(meta.deletion(&line.key).await.unwrap(), Some(pending));
     assert_eq!(bury(&database).await, ["s-blob", "s-manifest"]);

@@ -15,6 +15,7 @@ on_both_databases![
     a_fence_is_for_good_and_may_be_repeated,
     nothing_that_names_a_blob_of_a_fenced_generation_commits,
     a_generation_that_was_never_registered_is_fenced,
+    a_generation_is_forgotten_some_time_after_its_fence,
     fences_and_commits_that_race_end_in_an_order,
     a_key_is_referenced_by_segments_manifests_and_tombstones,
     tombstones_are_due_in_time_and_gone_when_removed,
@@ -50,6 +51,24 @@ async fn a_fence_is_for_good_and_may_be_repeated(database: Database) {
     meta.fence_generation(GenerationId(987_654), Micros(9)).await.unwrap();
     assert_eq!(database.dump().await, before);
     assert_ne!(generation(meta.as_ref()).await, id);
+}
+
+async fn a_generation_is_forgotten_some_time_after_its_fence(database: Database) {
+    let meta = &database.meta;
+    let (live, old, new) =
+        (generation(meta.as_ref()).await, generation(meta.as_ref()).await, generation(meta.as_ref()).await);
+    meta.fence_generation(old, Micros(5)).await.unwrap();
+    meta.fence_generation(new, Micros(6)).await.unwrap();
+    assert_eq!(meta.forget_generations(Micros(5)).await.unwrap(), 0);
+    assert_eq!(meta.forget_generations(Micros(6)).await.unwrap(), 1);
+    let mut left = [GenerationRow { id: live, fenced: false }, GenerationRow { id: new, fenced: true }];
+    left.sort_by_key(|row| row.id);
+    assert_eq!(meta.generations().await.unwrap(), left);
+    // It names nothing more than before.
+    let mut line = Line::create(meta.as_ref(), "s").await;
+    line.append(meta.as_ref(), "r1").await;
+    let late = meta.commit_seal(line.sealed(1, "late", old)).await.unwrap_err();
+    assert_eq!(late.kind, ErrorKind::Fenced);
 }
 
 /// A line with rows in the journal and two segments.
@@ -197,14 +216,23 @@ async fn tombstones_are_due_in_time_and_gone_when_removed(database: Database) {
         tenant: line.key.tenant.clone(),
         key: key.to_owned(),
         session: line.key.session.clone(),
+        not_before: Micros(50),
     };
-    assert_eq!(meta.due_tombstones(Micros(49), 10).await.unwrap(), []);
-    let mut due = meta.due_tombstones(Micros(50), 10).await.unwrap();
-    due.sort_by(|a, b| a.key.cmp(&b.key));
+    assert_eq!(meta.due_tombstones(Micros(49), None, 10).await.unwrap(), []);
+    let due = meta.due_tombstones(Micros(50), None, 10).await.unwrap();
     assert_eq!(due, [tombstone("blob-1"), tombstone("blob-2")]);
-    assert_eq!(meta.due_tombstones(Micros(50), 1).await.unwrap().len(), 1);
+    // One after the other, so that one which stays keeps no other from its turn.
+    database.execute("UPDATE tombstone SET not_before = 49 WHERE blob_key = 'blob-2'").await;
+    let mut after: Option<Tombstone> = None;
+    for key in ["blob-2", "blob-1"] {
+        let [next] = meta.due_tombstones(Micros(50), after.as_ref(), 1).await.unwrap().try_into().unwrap();
+        assert_eq!(next.key, key);
+        after = Some(next);
+    }
+    assert_eq!(meta.due_tombstones(Micros(50), after.as_ref(), 1).await.unwrap(), []);
+    database.execute("UPDATE tombstone SET not_before = 50").await;
     meta.remove_tombstone(&due[0]).await.unwrap();
     meta.remove_tombstone(&due[0]).await.unwrap();
-    assert_eq!(meta.due_tombstones(Micros(50), 10).await.unwrap(), due[1..]);
+    assert_eq!(meta.due_tombstones(Micros(50), None, 10).await.unwrap(), due[1..]);
     assert_eq!(meta.referenced(&["blob-1".into(), "blob-2".into()]).await.unwrap(), ["blob-2"]);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use turnkeep::clock::Micros;
 use turnkeep::model::{GenerationId, Segment, Seq, Version};
 use turnkeep::store::MetaStore;
-use turnkeep::store::meta::{CommitOutcome, ManifestRow, NewRollUp, SealCandidate, SealPolicy, Tombstone};
+use turnkeep::store::meta::{CommitOutcome, ManifestRow, NewRollUp, RollUpPolicy, SealCandidate, SealPolicy};
 
 on_both_databases![
     a_seal_puts_a_segment_in_the_place_of_journal_rows,
@@ -23,6 +23,7 @@ on_both_databases![
     a_roll_up_of_other_rows_leaves_nothing,
     of_racing_roll_ups_one_wins,
     branches_with_many_small_segments_are_candidates_for_a_roll_up,
+    what_no_roll_up_would_take_is_no_candidate,
 ];
 
 async fn a_seal_puts_a_segment_in_the_place_of_journal_rows(database: Database) {
@@ -206,16 +207,13 @@ async fn the_newest_manifest_stays_and_the_others_get_tombstones(database: Datab
         assert_eq!(meta.commit_seal(seal).await.unwrap(), CommitOutcome::Committed);
     }
     assert_eq!(database.rows("SELECT blob_key, version FROM manifest").await, [["m4", "4"]]);
-    let mut due = meta.due_tombstones(Micros(i64::MAX), 9).await.unwrap();
+    let mut due = meta.due_tombstones(Micros(i64::MAX), None, 9).await.unwrap();
     due.sort_by(|a, b| a.key.cmp(&b.key));
-    let buried = ["m1", "m2", "m3"].map(|key| Tombstone {
-        tenant: line.key.tenant.clone(),
-        key: key.to_owned(),
-        session: line.key.session.clone(),
-    });
-    assert_eq!(due, buried);
+    let keys: Vec<_> = due.iter().map(|tombstone| tombstone.key.as_str()).collect();
+    assert_eq!(keys, ["m1", "m2", "m3"]);
+    assert!(due.iter().all(|tombstone| tombstone.session == line.key.session));
     // A reader of the bucket may still have the key of the one before.
-    assert_eq!(meta.due_tombstones(Micros(1_700_000_000_000_000), 9).await.unwrap(), []);
+    assert_eq!(meta.due_tombstones(Micros(1_700_000_000_000_000), None, 9).await.unwrap(), []);
 }
 
 async fn a_seal_of_a_deleted_session_brings_no_manifest_back(database: Database) {
@@ -262,7 +260,7 @@ async fn a_roll_up_replaces_rows_and_buries_the_old_blobs(database: Database) {
     let tip = meta.tip(&line.key, Some(Version(0))).await.unwrap().unwrap();
     assert_eq!((tip.branch, tip.turn), (line.branch.clone(), line.tip.turn.clone()));
     let mut due: Vec<_> = meta
-        .due_tombstones(Micros(50), 9)
+        .due_tombstones(Micros(50), None, 9)
         .await
         .unwrap()
         .into_iter()
@@ -311,11 +309,64 @@ async fn branches_with_many_small_segments_are_candidates_for_a_roll_up(database
     let meta = &database.meta;
     let (many, ..) = with_segments(meta.as_ref(), "many", 4).await;
     with_segments(meta.as_ref(), "few", 3).await;
-    let candidates = async |bytes, count, limit| meta.roll_up_candidates(bytes, count, limit).await.unwrap();
-    assert_eq!(candidates(101, 4, 9).await, [many.branch_key()]);
-    assert_eq!(candidates(100, 4, 9).await, []);
-    assert_eq!(candidates(101, 3, 9).await.len(), 2);
-    assert_eq!(candidates(101, 3, 1).await.len(), 1);
+    let (more, ..) = with_segments(meta.as_ref(), "more", 9).await;
+    let candidates = async |small_bytes, raw_bytes_max| {
+        let policy = RollUpPolicy { small_bytes, raw_bytes_max };
+        meta.roll_up_candidates(policy, None, 9).await.unwrap()
+    };
+    let both = [many.branch_key(), more.branch_key()];
+    assert_eq!(candidates(101, 4_000).await, both);
+    assert_eq!(candidates(100, 4_000).await, []);
+    assert_eq!(candidates(101, 3_999).await, []);
+    // One after the other, so that those that cannot be rolled up keep no other
+    // from it.
+    let policy = RollUpPolicy { small_bytes: 101, raw_bytes_max: 4_000 };
+    let mut after = None;
+    for branch in both {
+        assert_eq!(
+            meta.roll_up_candidates(policy, after.as_ref(), 1).await.unwrap(),
+            std::slice::from_ref(&branch)
+        );
+        after = Some(branch);
+    }
+    assert_eq!(meta.roll_up_candidates(policy, after.as_ref(), 1).await.unwrap(), []);
+}
+
+async fn what_no_roll_up_would_take_is_no_candidate(database: Database) {
+    let meta = &database.meta;
+    let (line, ..) = with_segments(meta.as_ref(), "s", 6).await;
+    let candidates = async || {
+        let policy = RollUpPolicy { small_bytes: 101, raw_bytes_max: 1 << 20 };
+        meta.roll_up_candidates(policy, None, 9).await.unwrap().len()
+    };
+    let set = async |column: &str, values: [u64; 6]| {
+        for (version, value) in (1..).zip(values) {
+            let sql = format!("UPDATE segment SET {column} = {value} WHERE first_version = {version}");
+            database.execute_made(sql).await;
+        }
+    };
+    assert_eq!(meta.segments(&line.branch_key(), Seq(0), Seq(u64::MAX)).await.unwrap().len(), 6);
+    for (raw_bytes, expected) in [
+        ([1_000; 6], 1),
+        // No four of them are as large together as twice the first.
+        ([32_000, 16_000, 8_000, 4_000, 2_000, 1_000], 0),
+        ([32_000, 16_000, 1_000, 1_000, 1_000, 1_000], 1),
+        // Nor do four fit into one.
+        ([300_000; 6], 0),
+        ([300_000, 300_000, 200_000, 200_000, 200_000, 300_000], 1),
+    ] {
+        set("raw_bytes", raw_bytes).await;
+        assert_eq!(candidates().await, expected, "{raw_bytes:?}");
+    }
+    set("raw_bytes", [1_000; 6]).await;
+    for (stored_bytes, expected) in [
+        // Four that are small, but not adjacent.
+        ([100, 100, 100, 101, 100, 100], 0),
+        ([101, 101, 100, 100, 100, 100], 1),
+    ] {
+        set("stored_bytes", stored_bytes).await;
+        assert_eq!(candidates().await, expected, "{stored_bytes:?}");
+    }
 }
 
 /// Whichever comes first: no blob is left that nothing names, since that would
@@ -346,8 +397,13 @@ async fn a_roll_up_that_meets_a_deletion_leaves_no_blob_unnamed() {
     hurdle.roll_back().await;
     assert_eq!(rolling.await.unwrap().unwrap(), CommitOutcome::Committed);
     assert_eq!(deleting.await.unwrap().unwrap(), std::slice::from_ref(&line.key.session));
-    let mut buried: Vec<_> =
-        meta.due_tombstones(Micros(i64::MAX), 9).await.unwrap().into_iter().map(|found| found.key).collect();
+    let mut buried: Vec<_> = meta
+        .due_tombstones(Micros(i64::MAX), None, 9)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|found| found.key)
+        .collect();
     buried.sort();
     assert_eq!(buried, ["merged", "s-1", "s-2", "s-3", "s-4"]);
     assert_eq!(database.rows("SELECT blob_key FROM segment").await, [[""; 1]; 0]);

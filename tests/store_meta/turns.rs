@@ -100,6 +100,7 @@ async fn a_turn_on_another_head_leaves_nothing(database: Database) {
         expecting(&line, |new| new.expected.version = Version(2)),
         expecting(&line, |new| new.expected.branch = branch_id("another")),
         expecting(&line, |new| new.expected.config_revision = 2),
+        expecting(&line, |new| new.expected.receipt.0[0] ^= 1),
     ] {
         assert_eq!(meta.commit_turn(new).await.unwrap(), CommitOutcome::NotAsExpected);
     }

@@ -196,6 +196,26 @@ impl Backend {
         }
     }
 
+    /// Takes the metadata of the only session back to a version, as a database
+    /// that was restored from a backup, or a standby that lagged behind.
+    pub(crate) async fn take_back(&self, version: i64) {
+        for sql in [
+            "DELETE FROM journal WHERE version > $1",
+            "DELETE FROM turn WHERE version > $1",
+            "UPDATE head SET version = $1, window_revision = 1, \
+             journal_bytes = (SELECT CAST(COALESCE(SUM(LENGTH(body)), 0) AS BIGINT) FROM journal)",
+        ] {
+            if let Some(url) = &self.postgres {
+                let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+                sqlx::query(sql).bind(version).execute(&mut connection).await.unwrap();
+            } else {
+                let url = format!("sqlite://{}", self.data_dir().join("turnkeep.db").display());
+                let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+                sqlx::query(sql).bind(version).execute(&mut connection).await.unwrap();
+            }
+        }
+    }
+
     /// Rows of the tables that a fork could copy.
     pub(crate) async fn rows(&self) -> Rows {
         const COUNT: &str = "SELECT (SELECT count(*) FROM turn), (SELECT count(*) FROM journal), \

@@ -106,6 +106,97 @@ pub(crate) fn log(format: WireFormat, known_only: bool) -> impl Strategy<Value =
     })
 }
 
+/// A log with a few of its values replaced by such as no API takes there, or
+/// taken away.
+pub(crate) fn marred(log: impl Strategy<Value = Log>) -> impl Strategy<Value = Log> {
+    let harm = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), harm());
+    (log, prop::collection::vec(harm, 1..6)).prop_map(move |(Log(mut entries), harms)| {
+        for (at, place, harm) in harms {
+            if entries.is_empty() {
+                break;
+            }
+            let entry = at.get_mut(&mut entries);
+            let mut message: Value = serde_json::from_slice(&entry.payload).unwrap();
+            mar(&mut message, place, harm.as_ref());
+            entry.payload = message.to_string().into();
+        }
+        Log(entries)
+    })
+}
+
+/// A value to be put somewhere; none for taking away what is there.
+fn harm() -> impl Strategy<Value = Option<Value>> {
+    let values = [
+        json!(null),
+        json!(1.5),
+        json!(true),
+        json!(""),
+        json!(" "),
+        json!("a.b/c"),
+        json!("x".repeat(45)),
+        json!("x".repeat(130)),
+        json!([]),
+        json!({}),
+        json!([1]),
+        json!({"type": "text"}),
+        json!({"a": 1}),
+    ];
+    prop_oneof![1 => Just(None), 4 => prop::sample::select(values.to_vec()).prop_map(Some)]
+}
+
+/// Does harm to one of the values in a message, but to those that say what a
+/// thing is if it would become something that is not known.
+fn mar(message: &mut Value, place: prop::sample::Index, harm: Option<&Value>) {
+    let mut pointers = Vec::new();
+    collect_pointers(message, String::new(), &mut pointers);
+    if pointers.is_empty() {
+        return;
+    }
+    let pointer = place.get(&pointers);
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    let is_word = harm.and_then(Value::as_str).is_some_and(|word| !word.is_empty());
+    let is_thing = harm.and_then(Value::as_object).is_some_and(|thing| !thing.is_empty());
+    let is_typed = |value: &Value| !value["type"].is_null();
+    let is_untyped_block = key.parse::<usize>().is_ok() && !message.pointer(pointer).is_some_and(is_typed);
+    if (matches!(key, "type" | "role") && is_word) || (is_untyped_block && is_thing) {
+        return;
+    }
+    let text = message.to_string();
+    // Nobody knows how long a call of the provider's may wait for the worker's,
+    // and nobody can sign a call for the model.
+    let is_deferred = text.contains("server_tool_use") && text.contains("\"tool_use");
+    if is_deferred || text.contains("thoughtSignature") {
+        return;
+    }
+    let parent = if parent.is_empty() { Some(message) } else { message.pointer_mut(parent) };
+    match (parent, harm) {
+        (Some(Value::Object(members)), None) => _ = members.remove(key),
+        (Some(Value::Array(elements)), None) => _ = elements.remove(key.parse().unwrap()),
+        (Some(parent), Some(harm)) => match parent {
+            Value::Object(members) => _ = members.insert(key.to_owned(), harm.clone()),
+            Value::Array(elements) => elements[key.parse::<usize>().unwrap()] = harm.clone(),
+            _ => {}
+        },
+        _ => {}
+    }
+}
+
+fn collect_pointers(value: &Value, at: String, pointers: &mut Vec<String>) {
+    if !at.is_empty() {
+        pointers.push(at.clone());
+    }
+    match value {
+        Value::Object(members) => {
+            members.iter().for_each(|(key, value)| collect_pointers(value, format!("{at}/{key}"), pointers));
+        }
+        Value::Array(elements) => {
+            let elements = elements.iter().enumerate();
+            elements.for_each(|(index, value)| collect_pointers(value, format!("{at}/{index}"), pointers));
+        }
+        _ => {}
+    }
+}
+
 /// A log in which nothing is out of order: any cut of it is a window as it is,
 /// but that calls may wait.
 pub(crate) fn orderly_log(format: WireFormat) -> impl Strategy<Value = Log> {
@@ -277,8 +368,12 @@ impl Writer {
                 json!({"role": "user", "content": text.unwrap_or_default()})
             }
             WireFormat::AnthropicMessages => {
-                let content: Vec<_> = text.iter().map(|text| json!({"type": "text", "text": text})).collect();
-                json!({"role": "user", "content": content})
+                let block = |text: &String| match self.is_disorderly {
+                    // Workers mark the end of what they send.
+                    true => json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}),
+                    false => json!({"type": "text", "text": text}),
+                };
+                json!({"role": "user", "content": text.iter().map(block).collect::<Vec<_>>()})
             }
             WireFormat::BedrockConverse => {
                 let content: Vec<_> = text.iter().map(|text| json!({"text": text})).collect();
@@ -344,6 +439,9 @@ impl Writer {
                 WireFormat::AnthropicMessages | WireFormat::BedrockConverse if call.is_odd => {
                     id.push_str("|fc:1");
                 }
+                // As clients of another API made it: longer than this one takes.
+                WireFormat::OpenaiChat if call.is_odd => id.push_str(&"0".repeat(40)),
+                WireFormat::OpenaiResponses if call.is_odd => id.push_str(&"0".repeat(60)),
                 WireFormat::GeminiContents if !self.options[0] => id.clear(),
                 _ => {}
             }

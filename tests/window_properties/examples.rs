@@ -315,3 +315,109 @@ fn gemini_responses_stand_in_the_next_content_in_call_order_and_as_many_as_calls
     assert_eq!(repairs(&log), ["ResultAdded 2", "Merged 4,3"]);
     assert_eq!(next(&log), (NextStep::Model, vec![]));
 }
+
+#[test]
+fn chat_calls_have_short_ids_and_types_of_their_own() {
+    let call = |id: &str, rest: &str| {
+        format!(
+            r#"{{"role":"assistant","content":null,"tool_calls":[{{{id}{rest}"function":{{"name":"a.b","arguments":{{"n":1.0}}}}}}]}}"#
+        )
+    };
+    let long = "c".repeat(45);
+    let log = log(
+        CHAT,
+        &[
+            ASK,
+            &call(&format!(r#""id":"{long}","#), ""),
+            &format!(r#"{{"role":"tool","tool_call_id":"{long}","content":null}}"#),
+            r#"{"role":"assistant","content":"so","tool_calls":[]}"#,
+            &call("", ""),
+        ],
+    );
+    let items = items(&log, false);
+    let new = items[2].split('"').find(|word| word.len() == 28).unwrap();
+    let expected = r#"{"role":"assistant","content":null,"tool_calls":[{"id":"NEW","type":"function","function":{"name":"a_b","arguments":"{\"n\":1.0}"}}]}"#;
+    assert_eq!(
+        items[1],
+        expected.replace(r#""id":"NEW","type":"function""#, &format!(r#""type":"function","id":"{new}""#))
+    );
+    assert_eq!(items[2], format!(r#"{{"role":"tool","tool_call_id":"{new}","content":""}}"#));
+    assert_eq!(items[3], r#"{"role":"assistant","content":"so"}"#);
+    let (next, unanswered) = next(&log);
+    assert_eq!((next, unanswered.len()), (NextStep::ToolResults, 1));
+    let id = unanswered[0].strip_suffix("/a_b").unwrap();
+    assert_eq!((id.len(), items[4].contains(&format!(r#""id":"{id}""#))), (28, true));
+    let expected = [
+        "IdRenamed 2 ccccccccccccccccccccccccccccccccccccccccccccc",
+        "ValueReplaced 2",
+        "ValueReplaced 2",
+        "ValueReplaced 2",
+        "ValueReplaced 3",
+        "ValueReplaced 4",
+        "IdRenamed 5",
+        "ValueReplaced 5",
+        "ValueReplaced 5",
+        "ValueReplaced 5",
+        "ValueReplaced 5",
+    ];
+    assert_eq!(repairs(&log), expected);
+}
+
+#[test]
+fn anthropic_messages_have_no_cache_marks_and_no_reasoning_that_is_not_signed() {
+    let [model, user] = ["assistant", "user"];
+    let mark = r#","cache_control":{"type":"ephemeral"}}"#;
+    let marked = |block: &str| block.replacen('}', mark, 1);
+    let unsigned = r#"{"type":"thinking","thinking":"hm"}"#;
+    let log = log(
+        ANTHROPIC,
+        &[
+            &anthropic(user, &[&marked(TEXT)]),
+            &anthropic(model, &[unsigned, &USE_A.replace("{}", "null")]),
+            &anthropic(
+                user,
+                &[&format!(
+                    r#"{{"type":"tool_result","tool_use_id":"toolu_a","content":[{}]}}"#,
+                    marked(TEXT)
+                )],
+            ),
+            &anthropic(model, &[TEXT, unsigned]),
+        ],
+    );
+    let result = format!(r#"{{"type":"tool_result","tool_use_id":"toolu_a","content":[{TEXT}]}}"#);
+    let expected = [
+        anthropic(user, &[TEXT]),
+        anthropic(model, &[USE_A]),
+        anthropic(user, &[&result]),
+        anthropic(model, &[TEXT]),
+    ];
+    assert_eq!(items(&log, false), expected);
+    let expected = [
+        "CacheMarkOmitted 1",
+        "ReasoningOmitted 2",
+        "ValueReplaced 2",
+        "CacheMarkOmitted 3",
+        "ReasoningOmitted 4",
+    ];
+    assert_eq!(repairs(&log), expected);
+}
+
+#[test]
+fn gemini_parts_hold_one_thing_and_signatures_that_are_some() {
+    let log = log(
+        GEMINI,
+        &[
+            r#"{"parts":[{"text":"ask"}]}"#,
+            r#"{"role":"model","parts":[{"text":"","functionCall":{"name":"f","args":null},"thoughtSignature":"S"},{}]}"#,
+            r#"{"role":"function","parts":[{"functionResponse":{"name":"f","response":7}},{"text":"and"}]}"#,
+            r#"{"role":"model","parts":[{"text":"so","thoughtSignature":"?"},{"thoughtSignature":"T"}]}"#,
+        ],
+    );
+    let expected = [
+        r#"{"role":"user","parts":[{"text":"ask"}]}"#,
+        r#"{"role":"model","parts":[{"functionCall":{"name":"f","args":null},"thoughtSignature":"S"}]}"#,
+        r#"{"role":"user","parts":[{"functionResponse":{"name":"f","response":{"output":7}}},{"text":"and"}]}"#,
+        r#"{"role":"model","parts":[{"text":"so"},{"text":"","thoughtSignature":"T"}]}"#,
+    ];
+    assert_eq!(items(&log, false), expected);
+}

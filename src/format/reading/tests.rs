@@ -93,7 +93,7 @@ fn openai_responses_items() {
             r#"model text"a" text"no" id=msg_1"#,
         ),
         (r#"{"type":"message","role":"developer","content":"a"}"#, r#"system text"a""#),
-        (r#"{"type":"message","role":"critic","content":"a"}"#, r#"unknown text"a""#),
+        (r#"{"type":"message","role":"critic","content":"a"}"#, r#"unknown text"a" omitted"#),
         (r#"{"role":"critic","content":"a"}"#, r#"unknown text"a" omitted"#),
         (r#"{"type":"message","role":"user"}"#, "user opaque omitted"),
         (

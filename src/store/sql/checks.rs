@@ -2,7 +2,6 @@
 
 use super::connection::{Database, Lane, Sql, Transaction, args};
 use super::{rows, seals, sessions, turns};
-use crate::clock::Micros;
 use crate::model::{Branch, Head, Preamble, Session, TenantId};
 use crate::store::StoreError;
 use crate::store::meta::{BranchKey, RebuiltRows, SessionKey, Tombstone};
@@ -76,8 +75,8 @@ pub(super) async fn load(db: &dyn Database, new: RebuiltRows) -> Result<(), Stor
             Sql::both("INSERT INTO manifest (tenant, session_id, blob_key, version) VALUES ($1, $2, $3, $4)");
         tx.execute(sql, args![tenant, &manifest.session, manifest.key.as_str(), manifest.version]).await?;
     }
-    for Tombstone { tenant, key, session } in &new.tombstones {
-        tx.execute(seals::INSERT_TOMBSTONE, args![tenant, key.as_str(), session, Micros::default()]).await?;
+    for Tombstone { tenant, key, session, not_before } in &new.tombstones {
+        tx.execute(seals::INSERT_TOMBSTONE, args![tenant, key.as_str(), session, *not_before]).await?;
     }
     tx.commit().await
 }

@@ -3,10 +3,11 @@
 use super::connection::{Database, Lane, Sql, Transaction, args};
 use super::rows;
 use crate::clock::Micros;
-use crate::limits::LINEAGE_DEPTH_MAX;
+use crate::limits::{LINEAGE_DEPTH_MAX, ROLL_UP_SEGMENTS_MIN};
 use crate::model::{Branch, BranchId, Segment, Seq, SessionId, TenantId};
 use crate::store::meta::{
-    BranchKey, CommitOutcome, NewRollUp, NewSeal, SealCandidate, SealPolicy, SealedRun, SessionKey,
+    BranchKey, CommitOutcome, NewRollUp, NewSeal, RollUpPolicy, SealCandidate, SealPolicy, SealedRun,
+    SessionKey,
 };
 use crate::store::{ErrorKind, StoreError};
 use std::time::Duration;
@@ -197,18 +198,28 @@ pub(super) async fn replace_manifest(
     Ok(())
 }
 
-/// Branches with many small segments.
+/// Branches with segments that are worth a roll-up.
 pub(super) async fn roll_up_candidates(
     db: &dyn Database,
-    small_bytes: u64,
-    segments_min: u32,
+    policy: RollUpPolicy,
+    after: Option<&BranchKey>,
     limit: u32,
 ) -> Result<Vec<BranchKey>, StoreError> {
+    // A frame holds a segment and those after it that make it enough.
+    const _: () = assert!(ROLL_UP_SEGMENTS_MIN == 4);
     let sql = Sql::both(
-        "SELECT tenant, branch_id FROM segment WHERE stored_bytes < $1 GROUP BY tenant, branch_id \
-         HAVING count(*) >= $2 LIMIT $3",
+        "SELECT DISTINCT tenant, branch_id FROM (\
+         SELECT tenant, branch_id, raw_bytes, CAST(sum(raw_bytes) OVER run AS BIGINT) AS run_bytes, \
+         count(*) OVER run AS run_segments, max(stored_bytes) OVER run AS run_stored FROM segment \
+         WHERE tenant > $1 OR (tenant = $1 AND branch_id > $2) \
+         WINDOW run AS (PARTITION BY tenant, branch_id ORDER BY first_version \
+         ROWS BETWEEN CURRENT ROW AND 3 FOLLOWING)) runs \
+         WHERE run_segments = 4 AND run_stored < $3 AND run_bytes <= $4 AND raw_bytes * 2 <= run_bytes \
+         ORDER BY tenant, branch_id LIMIT $5",
     );
-    let found = db.query(Lane::Background, sql, args![small_bytes, segments_min, limit]).await?;
+    let (tenant, branch) = after.map_or(("", ""), |key| (key.tenant.as_str(), key.branch.as_str()));
+    let values = args![tenant, branch, policy.small_bytes, policy.raw_bytes_max, limit];
+    let found = db.query(Lane::Background, sql, values).await?;
     found
         .into_iter()
         .map(|mut row| {

@@ -92,16 +92,28 @@ pub(super) async fn referenced(db: &dyn Database, keys: &[String]) -> Result<Vec
     Ok(named)
 }
 
+/// Removes generations that were fenced before a time.
+pub(super) async fn forget_generations(db: &dyn Database, fenced_before: Micros) -> Result<u64, StoreError> {
+    let mut tx = db.begin(Lane::Background).await?;
+    let sql = Sql::both("DELETE FROM writer_generation WHERE fenced = 1 AND fenced_at < $1");
+    let forgotten = tx.execute(sql, args![fenced_before]).await?;
+    tx.commit().await?;
+    Ok(forgotten)
+}
+
 /// Tombstones that are due.
 pub(super) async fn due_tombstones(
     db: &dyn Database,
     now: Micros,
+    after: Option<&Tombstone>,
     limit: u32,
 ) -> Result<Vec<Tombstone>, StoreError> {
     let sql = Sql::both(
-        "SELECT tenant, blob_key, session_id FROM tombstone WHERE not_before <= $1 ORDER BY not_before LIMIT $2",
+        "SELECT tenant, blob_key, session_id, not_before FROM tombstone WHERE not_before <= $1 \
+         AND (not_before > $2 OR (not_before = $2 AND blob_key > $3)) ORDER BY not_before, blob_key LIMIT $4",
     );
-    let found = db.query(Lane::Background, sql, args![now, limit]).await?;
+    let (time, key) = after.map_or((Micros(i64::MIN), ""), |after| (after.not_before, after.key.as_str()));
+    let found = db.query(Lane::Background, sql, args![now, time, key, limit]).await?;
     found
         .into_iter()
         .map(|mut row| {
@@ -109,6 +121,7 @@ pub(super) async fn due_tombstones(
                 tenant: rows::tenant_id(&mut row)?,
                 key: row.next()?,
                 session: rows::session_id(&mut row)?,
+                not_before: rows::micros(&mut row)?,
             })
         })
         .collect()

@@ -8,17 +8,19 @@ use crate::store::meta::{
     BranchKey, CommitOutcome, JournalRow, NewTurn, RecordedTurn, SessionKey, TurnEntries,
 };
 
-/// `UPDATE head … WHERE` it is as expected, with ten arguments.
+/// `UPDATE head … WHERE` it is as expected, with eleven arguments and the place
+/// of the expected receipt.
 macro_rules! move_head {
-    () => {
-        "UPDATE head SET version = $4, branch_id = $5, window_revision = window_revision + $6, \
+    ($receipt:literal) => {
+        concat!("UPDATE head SET version = $4, branch_id = $5, window_revision = window_revision + $6, \
          journal_bytes = journal_bytes + $7, updated_at = $8 \
          WHERE tenant = $1 AND session_id = $2 AND version = $3 AND branch_id = $9 AND config_revision = $10 \
-         AND deleted = 0 AND journal_bytes + $7 <= $11"
+         AND deleted = 0 AND journal_bytes + $7 <= $11 AND EXISTS (SELECT 1 FROM turn \
+         WHERE turn.tenant = $1 AND turn.branch_id = $9 AND turn.version = $3 AND turn.receipt = ", $receipt, ")")
     };
 }
 
-const MOVE_HEAD: Sql = Sql::both(move_head!());
+const MOVE_HEAD: Sql = Sql::both(move_head!("$12"));
 
 pub(super) const INSERT_TURN: Sql = Sql::both(
     "INSERT INTO turn (tenant, session_id, branch_id, version, kind, base_version, first_seq, last_seq, request_id, \
@@ -35,7 +37,7 @@ const INSERT_JOURNAL: Sql = Sql::both(
 /// All of an ordinary persist in one round trip; Postgres only.
 const APPEND: Sql = Sql::both(concat!(
     "WITH moved AS (",
-    move_head!(),
+    move_head!("$30"),
     " RETURNING tenant, session_id), \
      turned AS (INSERT INTO turn (tenant, session_id, branch_id, version, kind, base_version, first_seq, last_seq, \
      request_id, request_digest, entries_digest, receipt, prefix_digest, calls, tokens, log_tokens, payload_bytes, \
@@ -65,7 +67,7 @@ pub(super) async fn commit(db: &dyn Database, new: NewTurn) -> Result<CommitOutc
     }
 }
 
-/// Arguments of [`MOVE_HEAD`].
+/// Arguments of [`MOVE_HEAD`] but for the receipt.
 fn head_args(new: &NewTurn) -> Vec<Arg<'_>> {
     let turn = &new.turn.turn;
     let journal_bytes = match &new.entries {
@@ -99,6 +101,7 @@ fn append_args(new: &NewTurn) -> Result<Vec<Arg<'_>>, StoreError> {
         TurnEntries::Journal(row) => all.extend(args![row.raw_bytes, &row.body, true]),
         TurnEntries::None | TurnEntries::Segment(_) => all.extend(args![0i64, &[] as &[u8], false]),
     }
+    all.push(new.expected.receipt.into());
     Ok(all)
 }
 
@@ -106,7 +109,9 @@ async fn commit_stepwise(tx: &mut dyn Transaction, new: &NewTurn) -> Result<bool
     if let TurnEntries::Segment(run) = &new.entries {
         tx.hold_generation(run.generation).await?;
     }
-    if tx.execute(MOVE_HEAD, head_args(new)).await? != 1 {
+    let mut head = head_args(new);
+    head.push(new.expected.receipt.into());
+    if tx.execute(MOVE_HEAD, head).await? != 1 {
         return Ok(false);
     }
     if let Some(branch) = &new.branch {

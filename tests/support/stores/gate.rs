@@ -12,8 +12,8 @@ use turnkeep::model::{
 use turnkeep::store::blob::BlobInfo;
 use turnkeep::store::meta::{
     BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, NewRollUp, NewSeal, NewSession,
-    NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, SealCandidate, SealPolicy, SessionKey, SessionQuery,
-    SessionUpdate, Tip, Tombstone,
+    NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy, SessionKey,
+    SessionQuery, SessionUpdate, Tip, Tombstone,
 };
 use turnkeep::store::{BlobStore, ErrorKind, MetaStore, StoreError};
 
@@ -227,7 +227,7 @@ gated! {
     segments(key: &BranchKey, first: Seq, last: Seq) -> Vec<Segment>;
     seal_candidates(policy: SealPolicy, now: Micros, limit: u32) -> Vec<SealCandidate>;
     commit_seal(seal: NewSeal) -> CommitOutcome;
-    roll_up_candidates(small_bytes: u64, segments_min: u32, limit: u32) -> Vec<BranchKey>;
+    roll_up_candidates(policy: RollUpPolicy, after: Option<&BranchKey>, limit: u32) -> Vec<BranchKey>;
     commit_roll_up(roll_up: NewRollUp) -> CommitOutcome;
     delete_session(key: &SessionKey, include_forks: bool, now: Micros, erase_not_before: Micros) -> Vec<SessionId>;
     deletion(key: &SessionKey) -> Option<Deletion>;
@@ -239,7 +239,8 @@ gated! {
     expired_generations(now: Micros) -> Vec<GenerationId>;
     generations() -> Vec<GenerationRow>;
     referenced(keys: &[String]) -> Vec<String>;
-    due_tombstones(now: Micros, limit: u32) -> Vec<Tombstone>;
+    forget_generations(fenced_before: Micros) -> u64;
+    due_tombstones(now: Micros, after: Option<&Tombstone>, limit: u32) -> Vec<Tombstone>;
     remove_tombstone(tombstone: &Tombstone) -> ();
     all_sessions(after: Option<&SessionKey>, limit: u32) -> Vec<SessionKey>;
     all_branches(after: Option<&BranchKey>, limit: u32) -> Vec<(TenantId, Branch)>;

@@ -72,6 +72,7 @@ impl Line {
             labels: Labels::from([("team".into(), "blue".into()), ("env".into(), session.into())]),
             strip_rules: vec!["claude-code".into()],
             forked_from: None,
+            has_other_counts: false,
             created_at: at(Version(0)),
         };
         let branch = Branch {
@@ -162,6 +163,7 @@ impl Line {
             version: self.tip.turn.version,
             branch: self.branch.id.clone(),
             config_revision: self.config_revision,
+            receipt: self.tip.turn.receipt,
         }
     }
 
