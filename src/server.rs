@@ -96,6 +96,7 @@ pub async fn open_metadata(settings: &Settings) -> anyhow::Result<Arc<dyn MetaSt
     })
 }
 
+#[cfg_attr(not(feature = "s3"), expect(clippy::unused_async, reason = "S3 is connected to"))]
 async fn open_blobs(
     blobs: &Blobs,
     data_dir: &Path,

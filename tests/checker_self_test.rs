@@ -1,6 +1,7 @@
 //! The judges of message lists are judged: by a table for each rule, and by
 //! requests that providers took.
-#![expect(clippy::expect_used, clippy::print_stderr, clippy::unwrap_used, reason = "helpers of tests")]
+#![cfg(test)]
+#![cfg(feature = "server")]
 
 #[path = "support/checker.rs"]
 mod checker;

@@ -14,7 +14,7 @@ mod process;
 mod workers;
 
 use process::{Place, Process, fsck};
-use stores::{Database, unique};
+use stores::Database;
 use workers::Workers;
 
 /// How often the process is killed.
@@ -90,7 +90,7 @@ mod heavy {
         let (Some(database), Some(_)) = (Database::postgres().await, crate::stores::s3().await) else {
             return;
         };
-        let place = Place::remote(database.url().unwrap(), &format!("{}/", unique("crash")));
+        let place = Place::remote(database.url().unwrap(), &format!("{}/", crate::stores::unique("crash")));
         kill_again_and_again(place, &database).await;
     }
 }

@@ -3,12 +3,8 @@
 //! Three kinds of input: small samples of our own in `data/import`, each with
 //! what is expected of it beside it; recorded transcripts, found through
 //! `TURNKEEP_TRANSCRIPTS`; and arbitrary bytes.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test fails by panicking and says what it skips"
-)]
+#![cfg(test)]
+#![cfg(feature = "server")]
 
 #[path = "import_transcripts/arbitrary.rs"]
 mod arbitrary;

@@ -1,11 +1,6 @@
 //! What holds of every window, for every wire format, at every cut of any log.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "a test fails by panicking and says what it skips"
-)]
+#![cfg(test)]
+#![cfg(feature = "server")]
 
 #[path = "support/checker.rs"]
 mod checker;

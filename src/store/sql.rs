@@ -3,7 +3,7 @@
 //!
 //! The two dialects share `$1` placeholders, `ON CONFLICT`, `RETURNING`, common
 //! table expressions, BIGINT microseconds and TEXT ids. What differs is in
-//! [`connection::Database`] and in the few statements that are spelled twice.
+//! `connection::Database` and in the few statements that are spelled twice.
 
 mod checks;
 mod connection;

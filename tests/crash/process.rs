@@ -19,6 +19,7 @@ impl Place {
     }
 
     /// In Postgres and S3.
+    #[cfg(feature = "s3")]
     pub(crate) fn remote(url: &str, prefix: &str) -> Self {
         Self::new([
             ("store.metadata", url.to_owned()),
