@@ -14,7 +14,7 @@ mod object;
 mod openai_chat;
 mod openai_responses;
 
-use crate::format::json::string_token;
+use crate::format::json::{Value, string_token};
 use crate::model::{RepairKind, WireFormat};
 use bytes::Bytes;
 use object::Object;
@@ -122,7 +122,7 @@ fn admit_string(
 
 /// Makes the member `name` an object: an empty one if it is none.
 fn admit_object(object: &mut Object<'_>, name: &str, detail: &'static str, mends: &mut Mends) {
-    if !object.get(name).is_some_and(|value| value.is_object()) {
+    if !object.get(name).is_some_and(Value::is_object) {
         object.set(name, b"{}");
         mends.replaced(detail);
     }
@@ -131,7 +131,7 @@ fn admit_object(object: &mut Object<'_>, name: &str, detail: &'static str, mends
 /// Makes the id of a call a string: an empty one, which pairing replaces, if it
 /// is none.
 fn admit_id(object: &mut Object<'_>, name: &str, mends: &mut Mends) {
-    if !object.get(name).is_some_and(|value| value.is_string()) {
+    if !object.get(name).is_some_and(Value::is_string) {
         object.set(name, b"\"\"");
         mends.replaced(ID);
     }

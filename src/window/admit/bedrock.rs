@@ -23,6 +23,10 @@ const KINDS: &[&str] = &[
     "searchResult",
 ];
 
+/// Those that no result holds.
+const OF_MESSAGES: &[&str] =
+    &["toolUse", "toolResult", "reasoningContent", "audio", "guardContent", "cachePoint", "citationsContent"];
+
 const SEVERAL: &str = "a block that is of several kinds";
 const UNTOLD: &str = "reasoning without text or data";
 const MISPLACED: &str = "reasoning behind the calls of its message";
@@ -101,7 +105,7 @@ fn admit_result(result: &mut Object<'_>, mends: &mut Mends) {
     }
     result.each("content", |part| {
         let is_sound = match admit_kind(part, mends) {
-            None => false,
+            kind if kind.is_none_or(|kind| OF_MESSAGES.contains(&kind)) => false,
             Some("text") => part.text("text").is_some(),
             Some("json") => {
                 if let Some(json) = part.get("json").filter(|json| !json.is_object()) {
@@ -111,11 +115,7 @@ fn admit_result(result: &mut Object<'_>, mends: &mut Mends) {
                 }
                 true
             }
-            Some("toolUse" | "toolResult" | "reasoningContent" | "audio" | "guardContent" | "cachePoint") => {
-                false
-            }
-            Some("citationsContent") => false,
-            Some(_) => true,
+            _ => true,
         };
         is_sound || mends.omitted(RESULT)
     });

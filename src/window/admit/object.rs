@@ -130,7 +130,7 @@ mod tests {
                 a.each("b", |element| {
                     element.set("c", b"4");
                     element.value().bytes() != b"3"
-                })
+                });
             });
         };
         assert_eq!(changed(source, inner), r#" {"a" : {"b":[1,{"c":4}]} ,"d":1.0} "#);

@@ -21,11 +21,9 @@ pub(super) fn admit(item: &mut Object<'_>, mends: &mut Mends) {
     }
     match kind.as_str() {
         "" | "message" => admit_message(item, mends),
-        "reasoning" => {
-            if !item.get("summary").is_some_and(Value::is_array) {
-                item.set("summary", b"[]");
-                mends.replaced(SUMMARY);
-            }
+        "reasoning" if !is_list(item, "summary") => {
+            item.set("summary", b"[]");
+            mends.replaced(SUMMARY);
         }
         "function_call" => {
             admit_name(item, NAME_CHARS_MAX, mends);
@@ -39,21 +37,23 @@ pub(super) fn admit(item: &mut Object<'_>, mends: &mut Mends) {
         }
         "local_shell_call" | "local_shell_call_output" => admit_shell_id(item, &kind, mends),
         // The provider's own have none.
-        "tool_search_call" | "tool_search_output" => {
-            if item.has("call_id") && item.text("call_id").is_none() {
-                item.remove(&["call_id"]);
-                mends.replaced(ID);
-            }
+        "tool_search_call" | "tool_search_output"
+            if item.has("call_id") && item.text("call_id").is_none() =>
+        {
+            item.remove(&["call_id"]);
+            mends.replaced(ID);
         }
         "shell_call" | "apply_patch_call" | "computer_call" => admit_id(item, "call_id", mends),
-        "function_call_output" | "custom_tool_call_output" => {
-            if !item.get("output").is_some_and(Value::is_array) {
-                admit_string(item, "output", "", RESULT, mends);
-            }
+        "function_call_output" | "custom_tool_call_output" if !is_list(item, "output") => {
+            admit_string(item, "output", "", RESULT, mends);
         }
         _ => {}
     }
     admit_item_id(item, &kind, mends);
+}
+
+fn is_list(item: &Object<'_>, name: &str) -> bool {
+    item.get(name).is_some_and(Value::is_array)
 }
 
 /// Takes an id away that the API refuses. References are nothing without, and
