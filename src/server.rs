@@ -138,6 +138,8 @@ pub struct Running {
     stop: CancellationToken,
     servers: TaskTracker,
     grace: Duration,
+    /// Kept until all commits are done: then another process may have them.
+    stores: Stores,
 }
 
 /// Starts the service: opens the stores, migrates the embedded database, and
@@ -173,6 +175,7 @@ pub async fn start_over(
         stop: CancellationToken::new(),
         servers: TaskTracker::new(),
         grace: Duration::from_secs(settings.server.drain_grace_seconds),
+        stores,
     };
     let grpc = TcpListener::bind(running.grpc)
         .await
@@ -181,7 +184,7 @@ pub async fn start_over(
         .await
         .with_context(|| format!("cannot listen on {}", running.http))?;
     (running.grpc, running.http) = (grpc.local_addr()?, http.local_addr()?);
-    running.spawn_grpc(grpc, &settings.server, stores)?;
+    running.spawn_grpc(grpc, &settings.server)?;
     running.spawn_http(http, metrics);
     running.servers.close();
     tracing::info!(grpc = %running.grpc, http = %running.http, "turnkeep listens");
@@ -194,12 +197,7 @@ impl Running {
         &self.engine
     }
 
-    fn spawn_grpc(
-        &self,
-        listener: TcpListener,
-        settings: &settings::Server,
-        stores: Stores,
-    ) -> anyhow::Result<()> {
+    fn spawn_grpc(&self, listener: TcpListener, settings: &settings::Server) -> anyhow::Result<()> {
         let wait = Duration::from_secs(settings.persist_wait_seconds);
         let admission = Admission::new(settings.persist_bytes_in_flight, wait);
         let tenant = TenantId::default_tenant();
@@ -243,7 +241,6 @@ impl Running {
             if let Err(error) = router.serve_with_incoming_shutdown(incoming, stopped).await {
                 tracing::error!(%error, "the gRPC server ended");
             }
-            drop(stores);
         });
         Ok(())
     }
@@ -279,6 +276,7 @@ impl Running {
             tracing::warn!(grace_seconds = self.grace.as_secs(), "calls in progress were cut off");
         }
         self.engine.drain().await;
+        drop(self.stores);
         tracing::info!("turnkeep has stopped");
     }
 }
