@@ -517,7 +517,9 @@ impl Engine {
 /// The repairs that a header lists.
 fn newest_repairs(mut repairs: Vec<Repair>) -> Vec<Repair> {
     let mut newest = repairs.split_off(repairs.len().saturating_sub(REPAIRS_MAX));
-    newest.iter_mut().for_each(|repair| repair.seqs.truncate(REPAIR_SEQS_MAX));
+    for repair in &mut newest {
+        repair.seqs.truncate(REPAIR_SEQS_MAX);
+    }
     newest
 }
 

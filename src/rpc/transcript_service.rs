@@ -131,10 +131,7 @@ impl Transcripts {
 
 /// Groups values into messages: each as many as stay within the encoded size of
 /// one, or a single larger one.
-fn chunks<T: Message>(values: impl Iterator<Item = T> + Send) -> impl Iterator<Item = Vec<T>> + Send
-where
-    T: Send,
-{
+fn chunks<T: Message + Send>(values: impl Iterator<Item = T> + Send) -> impl Iterator<Item = Vec<T>> + Send {
     // With the key of the field and the length before it.
     let size = |value: &T| value.encoded_len() + 1 + prost::length_delimiter_len(value.encoded_len());
     let mut values = values.peekable();

@@ -148,7 +148,7 @@ fn harm() -> impl Strategy<Value = Option<Value>> {
 /// thing is if it would become something that is not known.
 fn mar(message: &mut Value, place: prop::sample::Index, harm: Option<&Value>) {
     let mut pointers = Vec::new();
-    collect_pointers(message, String::new(), &mut pointers);
+    collect_pointers(message, "", &mut pointers);
     if pointers.is_empty() {
         return;
     }
@@ -181,17 +181,17 @@ fn mar(message: &mut Value, place: prop::sample::Index, harm: Option<&Value>) {
     }
 }
 
-fn collect_pointers(value: &Value, at: String, pointers: &mut Vec<String>) {
+fn collect_pointers(value: &Value, at: &str, pointers: &mut Vec<String>) {
     if !at.is_empty() {
-        pointers.push(at.clone());
+        pointers.push(at.to_owned());
     }
     match value {
         Value::Object(members) => {
-            members.iter().for_each(|(key, value)| collect_pointers(value, format!("{at}/{key}"), pointers));
+            members.iter().for_each(|(key, value)| collect_pointers(value, &format!("{at}/{key}"), pointers));
         }
         Value::Array(elements) => {
             let elements = elements.iter().enumerate();
-            elements.for_each(|(index, value)| collect_pointers(value, format!("{at}/{index}"), pointers));
+            elements.for_each(|(index, value)| collect_pointers(value, &format!("{at}/{index}"), pointers));
         }
         _ => {}
     }
@@ -368,10 +368,13 @@ impl Writer {
                 json!({"role": "user", "content": text.unwrap_or_default()})
             }
             WireFormat::AnthropicMessages => {
-                let block = |text: &String| match self.is_disorderly {
-                    // Workers mark the end of what they send.
-                    true => json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}),
-                    false => json!({"type": "text", "text": text}),
+                let block = |text: &String| {
+                    let mut block = json!({"type": "text", "text": text});
+                    if self.is_disorderly {
+                        // Workers mark the end of what they send.
+                        block["cache_control"] = json!({"type": "ephemeral"});
+                    }
+                    block
                 };
                 json!({"role": "user", "content": text.iter().map(block).collect::<Vec<_>>()})
             }

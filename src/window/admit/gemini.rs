@@ -24,7 +24,7 @@ const UNNAMED: &str = "a call or response without a name";
 const NO_SIGNATURE: &str = "a signature that is none";
 
 pub(super) fn admit(content: &mut Object<'_>, mends: &mut Mends) {
-    let role = content.text("role").map(|role| role.into_owned());
+    let role = content.text("role").map(std::borrow::Cow::into_owned);
     let is_model = match role.as_deref() {
         Some("model") => true,
         None | Some("user" | "function") => false,
@@ -136,8 +136,8 @@ fn admit_response(data: &mut Object<'_>, mends: &mut Mends) {
 fn admit_signature(part: &mut Object<'_>, mends: &mut Mends) {
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/-_=".contains(&byte);
     let is_sound = |text: &str| !text.is_empty() && text.bytes().all(is_base64);
-    let is_wrong = |name: &&str| part.has(name) && !part.text(name).is_some_and(|text| is_sound(&text));
-    if SIGNATURE.iter().any(|name| is_wrong(&name)) {
+    let is_wrong = |name: &str| part.has(name) && !part.text(name).is_some_and(|text| is_sound(&text));
+    if SIGNATURE.iter().any(|name| is_wrong(name)) {
         part.remove(&SIGNATURE);
         mends.replaced(NO_SIGNATURE);
     }
