@@ -11,6 +11,7 @@ use crate::model::{
 use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
 use crate::window::Assembler;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -157,6 +158,9 @@ struct Assembled {
     /// Receipt of the newest turn: tells apart logs of the same version, as
     /// after a restore of the database.
     receipt: Digest,
+    /// Receipts of turns that were the newest before, the oldest first: what a
+    /// worker holds is mostly one of these, and need not be looked up.
+    earlier: VecDeque<(Version, ReceiptPrefix)>,
     /// Turns that have entries, and the newest turn of all: version and newest
     /// seq.
     versions: Vec<(Version, Seq)>,
@@ -167,6 +171,9 @@ struct Assembled {
 /// Times that a restore takes the window in memory, which others may be a turn
 /// ahead of it with, before it makes one of its own.
 const LIVE_ATTEMPTS: usize = 4;
+
+/// Receipts of earlier turns that a window in memory remembers.
+const EARLIER_RECEIPTS_MAX: usize = 32;
 
 /// What an entry takes beside its payload, roughly.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
@@ -179,6 +186,7 @@ impl Assembled {
             window_revision: head.window_revision,
             config_revision: head.config_revision,
             receipt: turn.receipt,
+            earlier: VecDeque::new(),
             versions: vec![(Version(0), Seq(0))],
             assembler: Assembler::new(session.format, counter),
             bytes: 0,
@@ -213,6 +221,10 @@ impl Assembled {
             return;
         }
         if self.newest().0 < tip.head.version {
+            if self.earlier.len() == EARLIER_RECEIPTS_MAX {
+                self.earlier.pop_front();
+            }
+            self.earlier.push_back((self.newest().0, receipt_prefix(self.receipt)));
             self.extend(entries, tip.head.version);
             self.receipt = tip.turn.receipt;
         }
@@ -262,7 +274,7 @@ impl Engine {
                     0 => None,
                     revision => Some(self.preamble(key, revision, version).await?),
                 };
-                let held = self.held_window(&request, &tip, &at).await?;
+                let held = self.held_window(&request, &tip, &at, Some(&live)).await?;
                 let state = live.lock();
                 // A turn that was committed since the head was read may be in
                 // it already.
@@ -275,7 +287,7 @@ impl Engine {
                     tip.journal.clear();
                 }
                 let preamble = self.inner.meta.preamble(key, version).await?;
-                let held = self.held_window(&request, &tip, &at).await?;
+                let held = self.held_window(&request, &tip, &at, None).await?;
                 let state = self.assemble_log(key, &tip, &at).await?;
                 break self.serve(&request, &tip, &at, preamble.as_ref(), &state, held);
             }
@@ -417,12 +429,14 @@ impl Engine {
         Ok(found.is_some_and(|found| receipt_prefix(found.turn.receipt) == receipt))
     }
 
-    /// The window that the worker holds, if it can be built upon.
+    /// The window that the worker holds, if it can be built upon. `live` is the
+    /// session's at the tip.
     async fn held_window(
         &self,
         request: &RestoreRequest,
         tip: &Tip,
         at: &Position,
+        live: Option<&LiveWindow>,
     ) -> Result<Result<WindowId, FullReason>, Error> {
         if request.known_window.is_empty() {
             return Ok(Err(FullReason::NotConditional));
@@ -432,6 +446,9 @@ impl Engine {
         let Some(held) = held else { return Ok(Err(FullReason::UnknownWindow)) };
         if let Err(reason) = check_held(request, tip, at, &held) {
             return Ok(Err(reason));
+        }
+        if live.is_some_and(|live| live.lock().earlier.contains(&(held.known, held.receipt))) {
+            return Ok(Ok(held));
         }
         // The receipt chains all turns before it, so the rest needs no look.
         let is_known = self.has_turn(&request.key, &at.turn, &held.branch, held.known, held.receipt).await?;

@@ -18,7 +18,6 @@ use crate::format::json::{Value, string_token};
 use crate::model::{RepairKind, WireFormat};
 use bytes::Bytes;
 use object::Object;
-use std::borrow::Cow;
 
 /// An entry as its API takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub struct Admitted {
 /// The entry `payload` as the API of `format` takes it.
 pub fn admit(format: WireFormat, payload: &Bytes) -> Admitted {
     let mut mends = Mends::default();
-    let mut entry = Object::of(payload);
+    let mut entry = Object::of(Value::of(payload));
     match format {
         WireFormat::OpenaiChat => openai_chat::admit(&mut entry, &mut mends),
         WireFormat::OpenaiResponses => openai_responses::admit(&mut entry, &mut mends),
@@ -41,11 +40,8 @@ pub fn admit(format: WireFormat, payload: &Bytes) -> Admitted {
         WireFormat::BedrockConverse => bedrock::admit(&mut entry, &mut mends),
         WireFormat::Opaque => {}
     }
-    let payload = match entry.into_bytes() {
-        Cow::Borrowed(_) => payload.clone(),
-        Cow::Owned(changed) => Bytes::from(changed),
-    };
-    Admitted { payload, mends: mends.0 }
+    let changed = entry.into_changed().map(Bytes::from);
+    Admitted { payload: changed.unwrap_or_else(|| payload.clone()), mends: mends.0 }
 }
 
 /// What was mended of one entry.
@@ -131,7 +127,7 @@ fn admit_object(object: &mut Object<'_>, name: &str, detail: &'static str, mends
 /// Makes the id of a call a string: an empty one, which pairing replaces, if it
 /// is none.
 fn admit_id(object: &mut Object<'_>, name: &str, mends: &mut Mends) {
-    if !object.get(name).is_some_and(Value::is_string) {
+    if !object.is_string(name) {
         object.set(name, b"\"\"");
         mends.replaced(ID);
     }

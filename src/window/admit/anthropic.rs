@@ -40,7 +40,8 @@ pub(super) fn admit(message: &mut Object<'_>, mends: &mut Mends) {
 }
 
 fn admit_block(block: &mut Object<'_>, kind: &str, is_model: bool, mends: &mut Mends) -> bool {
-    let has_text = |name: &str| block.text(name).is_some_and(|text| !text.is_empty());
+    let has_text =
+        |name: &str| block.get(name).and_then(Value::string_content).is_some_and(|text| !text.is_empty());
     let is_of_model = matches!(kind, "thinking" | "redacted_thinking" | "tool_use" | "compaction")
         || kind.ends_with("_tool_use")
         || kind.ends_with("_tool_result");
@@ -48,8 +49,8 @@ fn admit_block(block: &mut Object<'_>, kind: &str, is_model: bool, mends: &mut M
     match kind {
         "" => mends.omitted(NO_OBJECT),
         _ if (is_of_model && !is_model) || (is_of_user && is_model) => mends.omitted(WRONG_SPEAKER),
-        "text" => block.text("text").is_some() || mends.omitted(NO_TEXT),
-        "thinking" if block.text("thinking").is_none() || !has_text("signature") => {
+        "text" => block.is_string("text") || mends.omitted(NO_TEXT),
+        "thinking" if !block.is_string("thinking") || !has_text("signature") => {
             mends.reasoning_omitted(UNSIGNED)
         }
         "redacted_thinking" if !has_text("data") => mends.reasoning_omitted(UNSIGNED),
@@ -64,7 +65,7 @@ fn admit_block(block: &mut Object<'_>, kind: &str, is_model: bool, mends: &mut M
             CallIds::PlainAndUniqueInList.allow(&id) || mends.omitted(PROVIDER_ID)
         }
         kind if kind.ends_with("_tool_result") => {
-            block.text("tool_use_id").is_some() || mends.omitted(PROVIDER_ID)
+            block.is_string("tool_use_id") || mends.omitted(PROVIDER_ID)
         }
         "image" => {
             admit_image(block, mends);
@@ -92,7 +93,7 @@ fn admit_result(block: &mut Object<'_>, mends: &mut Mends) {
         drop_cache_mark(part, mends);
         match part.text("type").as_deref() {
             None | Some("") => as_text(part, mends),
-            Some("text") if part.text("text").is_none() => as_text(part, mends),
+            Some("text") if !part.is_string("text") => as_text(part, mends),
             Some("image") => {
                 admit_image(part, mends);
                 true
@@ -111,11 +112,10 @@ fn as_text(part: &mut Object<'_>, mends: &mut Mends) -> bool {
 }
 
 fn admit_image(block: &mut Object<'_>, mends: &mut Mends) {
-    let source = block.get("source").map(|source| source.get(["type", "data"])).unwrap_or_default();
-    let [kind, data] = source.map(|value| value.and_then(Value::text));
-    let is_sound = match kind.as_deref() {
+    let [kind, data] = block.get("source").map(|source| source.get(["type", "data"])).unwrap_or_default();
+    let is_sound = match kind.and_then(Value::text).as_deref() {
         Some("base64") => {
-            let bytes = data.map_or(0, |data| data.len() / 4 * 3);
+            let bytes = data.and_then(Value::string_content).map_or(0, |data| data.len() / 4 * 3);
             (1..=IMAGE_BYTES_MAX).contains(&bytes)
         }
         Some("url" | "file") => true,

@@ -47,7 +47,7 @@ pub(super) fn admit(message: &mut Object<'_>, mends: &mut Mends) {
             "toolResult" if is_model => mends.omitted(WRONG_SPEAKER),
             "reasoningContent" if makes_calls => mends.reasoning_omitted(MISPLACED),
             "reasoningContent" => is_told(block) || mends.reasoning_omitted(UNTOLD),
-            "text" => block.text("text").is_some() || mends.omitted(NO_TEXT),
+            "text" => block.is_string("text") || mends.omitted(NO_TEXT),
             "json" => mends.omitted(WRONG_SPEAKER),
             "toolUse" => {
                 admit_object(block, "toolUse", ARGUMENTS, mends);
@@ -70,7 +70,7 @@ pub(super) fn admit(message: &mut Object<'_>, mends: &mut Mends) {
 /// What a block is; empty if that is not known, none if it is nothing. One that
 /// is several things becomes the first.
 fn admit_kind(block: &mut Object<'_>, mends: &mut Mends) -> Option<&'static str> {
-    let count = block.value().members().count();
+    let count = block.members();
     let kind = KINDS.iter().copied().find(|kind| block.get(kind).is_some());
     if let Some(value) = kind.and_then(|kind| block.get(kind)).filter(|_| count > 1) {
         let only = [b"{\"", kind.unwrap_or_default().as_bytes(), b"\":", value.bytes(), b"}"].concat();
@@ -106,7 +106,7 @@ fn admit_result(result: &mut Object<'_>, mends: &mut Mends) {
     result.each("content", |part| {
         let is_sound = match admit_kind(part, mends) {
             kind if kind.is_none_or(|kind| OF_MESSAGES.contains(&kind)) => false,
-            Some("text") => part.text("text").is_some(),
+            Some("text") => part.is_string("text"),
             Some("json") => {
                 if let Some(json) = part.get("json").filter(|json| !json.is_object()) {
                     let text = [b"{\"text\":", token(json).as_bytes(), b"}"].concat();

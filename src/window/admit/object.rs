@@ -3,27 +3,58 @@
 
 use crate::format::json::Value;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
-/// A JSON value of a payload, an object as a rule; borrowed as long as nothing
-/// is changed.
-#[derive(Clone, Debug)]
-pub(super) struct Object<'a>(Cow<'a, [u8]>);
+/// A JSON value of a payload, an object as a rule; the recorded one as long as
+/// nothing is changed.
+#[derive(Debug)]
+pub(super) enum Object<'a> {
+    /// With its members, which are looked for once.
+    Recorded(Value<'a>, OnceCell<Vec<(Value<'a>, Value<'a>)>>),
+    Changed(Vec<u8>),
+}
 
 impl<'a> Object<'a> {
-    pub(super) fn of(source: &'a [u8]) -> Self {
-        Self(Cow::Borrowed(source))
+    pub(super) fn of(value: Value<'a>) -> Self {
+        Self::Recorded(value, OnceCell::new())
     }
 
-    pub(super) fn into_bytes(self) -> Cow<'a, [u8]> {
-        self.0
+    /// Its bytes, if it was changed.
+    pub(super) fn into_changed(self) -> Option<Vec<u8>> {
+        match self {
+            Self::Recorded(..) => None,
+            Self::Changed(bytes) => Some(bytes),
+        }
     }
 
     pub(super) fn value(&self) -> Value<'_> {
-        Value::of(&self.0)
+        match self {
+            Self::Recorded(value, _) => *value,
+            Self::Changed(bytes) => Value::of(bytes),
+        }
     }
 
+    /// The member of that name: the last one, as [`Value::member`] has it.
     pub(super) fn get(&self, name: &str) -> Option<Value<'_>> {
-        self.value().member(name)
+        match self {
+            Self::Recorded(value, members) => {
+                let members = members.get_or_init(|| value.members().collect());
+                members.iter().rev().find(|(key, _)| key.is_text(name)).map(|(_, value)| *value)
+            }
+            Self::Changed(bytes) => Value::of(bytes).member(name),
+        }
+    }
+
+    /// How many members it has.
+    pub(super) fn members(&self) -> usize {
+        match self {
+            Self::Recorded(value, members) => members.get_or_init(|| value.members().collect()).len(),
+            Self::Changed(bytes) => Value::of(bytes).members().count(),
+        }
+    }
+
+    pub(super) fn is_string(&self, name: &str) -> bool {
+        self.get(name).is_some_and(Value::is_string)
     }
 
     /// The text of a member; none if it is no string.
@@ -38,46 +69,49 @@ impl<'a> Object<'a> {
 
     /// Becomes another value.
     pub(super) fn replace(&mut self, token: impl Into<Vec<u8>>) {
-        self.0 = Cow::Owned(token.into());
+        *self = Self::Changed(token.into());
     }
 
     /// Gives a member another value, or adds it.
     pub(super) fn set(&mut self, name: &str, token: &[u8]) {
-        let (before, after) = match self.get(name) {
-            Some(value) => (value.range().start, value.range().end),
-            None => return self.add(name, token),
+        let object = self.value();
+        let (bytes, start) = (object.bytes(), object.range().start);
+        let changed = match object.member(name) {
+            Some(value) => {
+                let before = bytes.get(..value.range().start - start).unwrap_or_default();
+                let after = bytes.get(value.range().end - start..).unwrap_or_default();
+                [before, token, after].concat()
+            }
+            None if object.is_object() => {
+                let separator: &[u8] = if object.members().next().is_some() { b"," } else { b"" };
+                let rest = bytes.get(1..).unwrap_or_default();
+                [b"{\"", name.as_bytes(), b"\":", token, separator, rest].concat()
+            }
+            None => return,
         };
-        let [before, after] = [self.0.get(..before), self.0.get(after..)].map(Option::unwrap_or_default);
-        self.0 = Cow::Owned([before, token, after].concat());
-    }
-
-    fn add(&mut self, name: &str, token: &[u8]) {
-        let value = self.value();
-        let separator: &[u8] = if value.members().next().is_some() { b"," } else { b"" };
-        let Some(rest) = value.is_object().then(|| self.0.get(value.range().start + 1..)).flatten() else {
-            return;
-        };
-        let member = [b"{\"", name.as_bytes(), b"\":", token].concat();
-        self.0 = Cow::Owned([member.as_slice(), separator, rest].concat());
+        self.replace(changed);
     }
 
     /// Takes members away.
     pub(super) fn remove(&mut self, names: &[&str]) {
+        let object = self.value();
+        let (bytes, start) = (object.bytes(), object.range().start);
         let mut kept = Vec::new();
-        for (key, value) in self.value().members() {
+        for (key, value) in object.members() {
             if !names.iter().any(|name| key.is_text(name)) {
-                kept.push(self.0.get(key.range().start..value.range().end).unwrap_or_default());
+                let member = key.range().start - start..value.range().end - start;
+                kept.push(bytes.get(member).unwrap_or_default());
             }
         }
-        self.0 = Cow::Owned([b"{", kept.join(&b","[..]).as_slice(), b"}"].concat());
+        self.replace([b"{", kept.join(&b","[..]).as_slice(), b"}"].concat());
     }
 
     /// Changes a member that is an object.
     pub(super) fn within(&mut self, name: &str, change: impl FnOnce(&mut Object<'_>)) {
         let Some(member) = self.get(name).filter(|member| member.is_object()) else { return };
-        let mut member = Object::of(member.bytes());
+        let mut member = Object::of(member);
         change(&mut member);
-        if let Cow::Owned(changed) = member.0 {
+        if let Some(changed) = member.into_changed() {
             self.set(name, &changed);
         }
     }
@@ -86,15 +120,20 @@ impl<'a> Object<'a> {
     /// which `admit` returns true.
     pub(super) fn each(&mut self, name: &str, mut admit: impl FnMut(&mut Object<'_>) -> bool) {
         let Some(list) = self.get(name).filter(|list| list.is_array()) else { return };
-        let mut kept = Vec::new();
+        let mut kept: Vec<Cow<'_, [u8]>> = Vec::new();
         let mut is_changed = false;
         for element in list.elements() {
-            let mut element = Object::of(element.bytes());
-            if admit(&mut element) {
-                is_changed |= matches!(element.0, Cow::Owned(_));
-                kept.push(element.0);
-            } else {
+            let mut object = Object::of(element);
+            if !admit(&mut object) {
                 is_changed = true;
+                continue;
+            }
+            match object.into_changed() {
+                None => kept.push(Cow::Borrowed(element.bytes())),
+                Some(changed) => {
+                    is_changed = true;
+                    kept.push(Cow::Owned(changed));
+                }
             }
         }
         if is_changed {
@@ -109,18 +148,19 @@ mod tests {
     use super::*;
 
     fn changed(source: &str, change: impl FnOnce(&mut Object<'_>)) -> String {
-        let mut object = Object::of(source.as_bytes());
+        let mut object = Object::of(Value::of(source.as_bytes()));
         change(&mut object);
-        String::from_utf8(object.into_bytes().into_owned()).unwrap()
+        let changed = object.into_changed().unwrap_or_else(|| source.into());
+        String::from_utf8(changed).unwrap()
     }
 
     #[test]
     fn a_change_touches_one_value() {
         let source = r#" {"a" : {"b":[1, {"c":2},3 ]} ,"d":1.0} "#;
-        assert_eq!(changed(source, |object| object.set("d", b"[]")), source.replace("1.0", "[]"));
+        assert_eq!(changed(source, |object| object.set("d", b"[]")), source.replace("1.0", "[]").trim());
         assert_eq!(
             changed(source, |object| object.set("x", b"0")),
-            r#"{"x":0,"a" : {"b":[1, {"c":2},3 ]} ,"d":1.0} "#
+            r#"{"x":0,"a" : {"b":[1, {"c":2},3 ]} ,"d":1.0}"#
         );
         assert_eq!(changed("{}", |object| object.set("x", b"0")), r#"{"x":0}"#);
         assert_eq!(changed("[]", |object| object.set("x", b"0")), "[]");
@@ -133,13 +173,13 @@ mod tests {
                 });
             });
         };
-        assert_eq!(changed(source, inner), r#" {"a" : {"b":[1,{"c":4}]} ,"d":1.0} "#);
+        assert_eq!(changed(source, inner), r#"{"a" : {"b":[1,{"c":4}]} ,"d":1.0}"#);
     }
 
     #[test]
     fn nothing_is_copied_without_need() {
-        let mut object = Object::of(br#"{"a":{"b":[{}]}}"#);
+        let mut object = Object::of(Value::of(br#"{"a":{"b":[{}]}}"#));
         object.within("a", |a| a.each("b", |_| true));
-        assert!(matches!(object.into_bytes(), Cow::Borrowed(_)));
+        assert_eq!(object.into_changed(), None);
     }
 }

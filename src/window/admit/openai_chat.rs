@@ -99,14 +99,14 @@ fn admit_content(message: &mut Object<'_>, kinds: &[&str], mends: &mut Mends) {
     /// Types that are known: what others are is the API's business.
     const KNOWN: &[&str] = &["text", "image_url", "input_audio", "file", "refusal"];
     let is_list = message.get("content").is_some_and(Value::is_array);
-    if message.has("content") && !is_list && message.text("content").is_none() {
+    if message.has("content") && !is_list && !message.is_string("content") {
         admit_string(message, "content", "", CONTENT, mends);
     }
     message.each("content", |part| {
         let kind = part.text("type").unwrap_or_default().into_owned();
         match kind.as_str() {
             "" => mends.omitted(NO_OBJECT),
-            "text" => part.text("text").is_some() || mends.omitted(NO_TEXT),
+            "text" => part.is_string("text") || mends.omitted(NO_TEXT),
             kind if KNOWN.contains(&kind) && !kinds.contains(&kind) => {
                 let text = string_token(&format!("[{kind}: left out, since the API takes none here]"));
                 part.replace(format!(r#"{{"type":"text","text":{text}}}"#));

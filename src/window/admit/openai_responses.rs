@@ -37,9 +37,7 @@ pub(super) fn admit(item: &mut Object<'_>, mends: &mut Mends) {
         }
         "local_shell_call" | "local_shell_call_output" => admit_shell_id(item, &kind, mends),
         // The provider's own have none.
-        "tool_search_call" | "tool_search_output"
-            if item.has("call_id") && item.text("call_id").is_none() =>
-        {
+        "tool_search_call" | "tool_search_output" if item.has("call_id") && !item.is_string("call_id") => {
             item.remove(&["call_id"]);
             mends.replaced(ID);
         }
@@ -76,7 +74,7 @@ fn admit_item_id(item: &mut Object<'_>, kind: &str, mends: &mut Mends) {
 /// Old shell calls and their outputs are paired by `id`, which names the item
 /// now.
 fn admit_shell_id(item: &mut Object<'_>, kind: &str, mends: &mut Mends) {
-    if item.text("call_id").is_some() {
+    if item.is_string("call_id") {
         return;
     }
     let is_call = kind == "local_shell_call";
@@ -102,7 +100,7 @@ fn admit_message(item: &mut Object<'_>, mends: &mut Mends) {
         ("input_text", &["input_image", "input_file", "input_audio"])
     };
     let is_list = item.get("content").is_some_and(Value::is_array);
-    if item.has("content") && !is_list && item.text("content").is_none() {
+    if item.has("content") && !is_list && !item.is_string("content") {
         admit_string(item, "content", "", CONTENT, mends);
     }
     item.each("content", |part| {
