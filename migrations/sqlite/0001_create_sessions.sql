@@ -86,7 +86,9 @@ CREATE TABLE turn (
     created_at     INTEGER NOT NULL,
     PRIMARY KEY (tenant, branch_id, version)
 ) WITHOUT ROWID;
-CREATE UNIQUE INDEX turn_by_request ON turn (tenant, session_id, request_id);
+-- The tenant last: Postgres, while it has no statistics, would take this index
+-- for lookups by the primary key, whose first column it would have in common.
+CREATE UNIQUE INDEX turn_by_request ON turn (session_id, request_id, tenant);
 
 CREATE TABLE journal (
     tenant     TEXT   NOT NULL,
