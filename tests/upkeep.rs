@@ -24,6 +24,14 @@ fn counted(metrics: &PrometheusHandle, name: &str) -> Option<u64> {
     Some(line.trim().parse().unwrap())
 }
 
+/// Starts an engine with its background work.
+async fn start(database: &Database, blobs: &Arc<FaultyBlobs>, options: Options) -> Engine {
+    let entropy = Arc::new(Entropy::from_os());
+    Engine::start(database.meta.clone(), blobs.clone(), Arc::new(SystemClock), entropy, options)
+        .await
+        .unwrap()
+}
+
 #[tokio::test]
 async fn a_seal_that_fails_is_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -37,10 +45,7 @@ async fn a_seal_that_fails_is_counted() {
         seal_interval: Duration::from_hours(1),
         ..Options::default()
     };
-    let entropy = Arc::new(Entropy::from_os());
-    let engine = Engine::start(database.meta.clone(), blobs.clone(), Arc::new(SystemClock), entropy, options)
-        .await
-        .unwrap();
+    let engine = start(&database, &blobs, options).await;
     let key = key("s");
     engine.create_session(key.clone(), config()).await.unwrap();
     blobs.set(Fault::Down);
@@ -64,10 +69,7 @@ async fn a_drain_does_not_wait_for_background_work() {
         blob_timeout: Duration::from_hours(1),
         ..Options::default()
     };
-    let entropy = Arc::new(Entropy::from_os());
-    let engine = Engine::start(database.meta.clone(), blobs.clone(), Arc::new(SystemClock), entropy, options)
-        .await
-        .unwrap();
+    let engine = start(&database, &blobs, options).await;
     let key = key("s");
     engine.create_session(key.clone(), config()).await.unwrap();
     blobs.set(Fault::Hang);
