@@ -54,8 +54,8 @@ pub(super) async fn find(
         Err(status) => return Err(status.into()),
     };
     let log = turns_of_log(client, session).await?;
-    let is_of_file = |turn: &pb::Turn| ids.iter().rposition(|id| is_made_by(turn, id));
-    let found = log.iter().rev().find_map(|turn| Some((is_of_file(turn)? + 1, turn.version, turn.last_seq)));
+    let found =
+        log.iter().rev().find_map(|turn| Some((place_in_file(turn, ids)? + 1, turn.version, turn.last_seq)));
     let (known, known_version, known_seq) = found.unwrap_or_default();
     let later: Vec<_> = log.iter().filter(|turn| turn.last_seq > known_seq).collect();
     let back_to = if let [first, ..] = later.as_slice()
@@ -79,9 +79,12 @@ pub(super) async fn find(
     Ok(Some(Continuation { known, version, back_to }))
 }
 
-fn is_made_by(turn: &pb::Turn, id: &str) -> bool {
+/// Which turn of the file a turn is.
+fn place_in_file(turn: &pb::Turn, ids: &[String]) -> Option<usize> {
+    let place: usize = turn.request_id.strip_prefix("import-")?.split('-').next()?.parse().ok()?;
     // What it was persisted after stands behind.
-    turn.request_id.strip_prefix(id).is_some_and(|rest| rest.starts_with('-'))
+    let rest = turn.request_id.strip_prefix(ids.get(place)?.as_str())?;
+    rest.starts_with('-').then_some(place)
 }
 
 /// Whether some entries are what a shorter file showed of others: each is there
