@@ -28,11 +28,13 @@ CREATE TABLE head (
     deleted         BIGINT NOT NULL, -- 1 for the tombstone that keeps the id taken
     version         BIGINT NOT NULL,
     branch_id       TEXT   NOT NULL,
+    receipt         BYTEA  NOT NULL, -- the newest turn's
     config_revision BIGINT NOT NULL,
     window_revision BIGINT NOT NULL,
     preamble_revision BIGINT NOT NULL, -- 0 if there is none
     preamble_tokens BIGINT NOT NULL,
     journal_bytes   BIGINT NOT NULL,
+    fence           BIGINT NOT NULL, -- raised by who reads back a commit, so that it cannot come later
     updated_at      BIGINT NOT NULL,
     PRIMARY KEY (tenant, session_id)
 ) WITH (fillfactor = 50);

@@ -28,11 +28,13 @@ CREATE TABLE head (
     deleted         INTEGER NOT NULL, -- 1 for the tombstone that keeps the id taken
     version         INTEGER NOT NULL,
     branch_id       TEXT   NOT NULL,
+    receipt         BLOB   NOT NULL, -- the newest turn's
     config_revision INTEGER NOT NULL,
     window_revision INTEGER NOT NULL,
     preamble_revision INTEGER NOT NULL, -- 0 if there is none
     preamble_tokens INTEGER NOT NULL,
     journal_bytes   INTEGER NOT NULL,
+    fence           INTEGER NOT NULL, -- raised by who reads back a commit, so that it cannot come later
     updated_at      INTEGER NOT NULL,
     PRIMARY KEY (tenant, session_id)
 ) WITHOUT ROWID;

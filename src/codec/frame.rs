@@ -11,6 +11,10 @@ use zstd::zstd_safe::{CParameter, DParameter, get_frame_content_size};
 /// times the work.
 const LEVEL: i32 = 3;
 
+/// For the journal, whose frames live until the next seal: 3 % larger, in two
+/// thirds of the time.
+const JOURNAL_LEVEL: i32 = 1;
+
 /// Bytes up to which a thread keeps its compressor, whose tables grow with what
 /// it compresses: making it anew takes longer than compressing a turn.
 const KEPT_COMPRESSOR_RAW_BYTES: usize = 64 << 10;
@@ -22,16 +26,30 @@ thread_local! {
 
 /// Compresses into one frame that carries its content size and checksum.
 pub fn compress(raw: &[u8]) -> Result<Bytes, CodecError> {
+    compress_at(LEVEL, raw)
+}
+
+/// The same for a journal row.
+pub fn compress_for_journal(raw: &[u8]) -> Result<Bytes, CodecError> {
+    compress_at(JOURNAL_LEVEL, raw)
+}
+
+fn compress_at(level: i32, raw: &[u8]) -> Result<Bytes, CodecError> {
     if raw.len() > KEPT_COMPRESSOR_RAW_BYTES {
-        return compressor()?.compress(raw).map(Bytes::from).map_err(CodecError::damaged);
+        return compress_with(&mut compressor()?, level, raw);
     }
     COMPRESSOR.with_borrow_mut(|kept| {
         let compressor = match kept {
             Some(compressor) => compressor,
             None => kept.insert(compressor()?),
         };
-        compressor.compress(raw).map(Bytes::from).map_err(CodecError::damaged)
+        compress_with(compressor, level, raw)
     })
+}
+
+fn compress_with(compressor: &mut Compressor<'_>, level: i32, raw: &[u8]) -> Result<Bytes, CodecError> {
+    compressor.set_parameter(CParameter::CompressionLevel(level)).map_err(CodecError::damaged)?;
+    compressor.compress(raw).map(Bytes::from).map_err(CodecError::damaged)
 }
 
 fn compressor() -> Result<Compressor<'static>, CodecError> {

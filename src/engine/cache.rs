@@ -124,11 +124,13 @@ mod tests {
             head: Head {
                 version: Version(0),
                 branch: branch.clone(),
+                receipt: turn.receipt,
                 config_revision: 1,
                 window_revision: 1,
                 preamble_revision: 0,
                 preamble_tokens: 0,
                 journal_bytes: 0,
+                fence: 0,
                 updated_at: at,
             },
             branch: Branch {

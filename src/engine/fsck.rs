@@ -105,8 +105,13 @@ impl Engine {
                 bytes += journal.iter().map(|row| row.body.len() as u64).sum::<u64>();
             }
             let charged = before.head.journal_bytes;
-            problem = (bytes != charged)
-                .then(|| format!("the journal has {bytes} bytes, and the session is charged for {charged}"));
+            problem = if bytes != charged {
+                Some(format!("the journal has {bytes} bytes, and the session is charged for {charged}"))
+            } else if before.head.receipt != before.turn.receipt {
+                Some("the head has another receipt than its turn".to_owned())
+            } else {
+                None
+            };
             let after = self.inner.meta.tip(key, None).await?;
             if problem.is_none() || after.is_some_and(|after| after.head == before.head) {
                 break;

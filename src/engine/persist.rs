@@ -408,7 +408,8 @@ impl Engine {
             for entry in &entries {
                 line::write(&mut lines, entry);
             }
-            let body = if entries.is_empty() { Ok(Bytes::new()) } else { frame::compress(&lines) };
+            let body =
+                if entries.is_empty() { Ok(Bytes::new()) } else { frame::compress_for_journal(&lines) };
             let entries_digest = digest::of_entries(&entries);
             (entries, entries_digest, Bytes::from(lines), body)
         })
@@ -575,7 +576,7 @@ impl Engine {
             ErrorKind::Unknown => {
                 metrics::counter!("turnkeep_unknown_commits_total").increment(1);
                 tracing::warn!(session = %key.session, error = %error, "outcome of a commit is read back");
-                match self.inner.meta.turn_of_request(&key, &turn.request_id).await {
+                match self.inner.meta.settle_turn(&key, &turn.request_id).await {
                     Ok(Some(recorded)) if recorded.turn.receipt == turn.receipt => {
                         Ok(CommitOutcome::Committed)
                     }
@@ -626,6 +627,7 @@ impl Engine {
         let journaled = draft.body.len() as u64;
         tip.head.version = draft.turn.version;
         tip.head.branch = draft.turn.branch.clone();
+        tip.head.receipt = draft.turn.receipt;
         tip.head.window_revision += u64::from(draft.revise_window);
         tip.head.journal_bytes = tip.head.journal_bytes.saturating_add(journaled);
         tip.head.updated_at = draft.turn.created_at;

@@ -13,6 +13,7 @@ mod evidence;
 use super::fsck::{Finding, check_receipt};
 use super::{Error, persist};
 use crate::clock::Micros;
+use crate::codec::digest;
 use crate::codec::manifest::PreambleLine;
 use crate::codec::segment::BranchLine;
 use crate::model::{
@@ -325,6 +326,7 @@ fn session_rows(
     let tip = rebuilt.turns.last().map(|recorded| &recorded.turn);
     let (version, at) =
         tip.map_or((Version(0), Micros::default()), |turn: &Turn| (turn.version, turn.created_at));
+    let receipt = tip.map_or_else(|| digest::genesis(&key.session), |turn| turn.receipt);
     let found = evidence.manifests.get(&id);
     let mut note = |problem| {
         report.findings.push(Finding { place: session_place(&id), problem });
@@ -355,11 +357,13 @@ fn session_rows(
     let head = Head {
         version,
         branch: rebuilt.branch.id.clone(),
+        receipt,
         config_revision: manifest.map_or(1, |manifest| manifest.config_revision),
         window_revision: manifest.map_or(1, |manifest| manifest.window_revision) + 1,
         preamble_revision: preamble.map_or(0, |preamble| preamble.revision),
         preamble_tokens: preamble.map_or(0, |preamble| preamble.tokens),
         journal_bytes: 0,
+        fence: 0,
         updated_at: at,
     };
     let row = found.map(|(manifest, blob)| ManifestRow {

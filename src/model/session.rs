@@ -1,7 +1,7 @@
 //! Sessions.
 
 use crate::clock::Micros;
-use crate::model::{BranchId, ModelProfile, SessionId, Tokenizer, Version, WireFormat};
+use crate::model::{BranchId, Digest, ModelProfile, SessionId, Tokenizer, Version, WireFormat};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -84,6 +84,8 @@ pub struct Head {
     pub version: Version,
     /// The branch that the session is on.
     pub branch: BranchId,
+    /// Receipt of the newest turn.
+    pub receipt: Digest,
     /// Revision of the configuration.
     pub config_revision: u64,
     /// Revision of the window.
@@ -94,6 +96,9 @@ pub struct Head {
     pub preamble_tokens: u64,
     /// Encoded bytes that the session has in the journal.
     pub journal_bytes: u64,
+    /// Raised by whoever reads back a commit whose outcome is not known, so that
+    /// it cannot come later.
+    pub fence: u64,
     /// When the session last changed.
     pub updated_at: Micros,
 }

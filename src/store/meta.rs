@@ -111,6 +111,8 @@ pub struct Expected {
     pub branch: BranchId,
     /// Revision of its configuration.
     pub config_revision: u64,
+    /// Its fence.
+    pub fence: u64,
     /// Receipt of its newest turn: a version may be another turn after the
     /// metadata were taken back.
     pub receipt: Digest,
@@ -119,8 +121,8 @@ pub struct Expected {
 impl Expected {
     /// That the head is as it was read.
     pub fn unchanged(tip: &Tip) -> Self {
-        let Head { version, branch, config_revision, .. } = tip.head.clone();
-        Self { version, branch, config_revision, receipt: tip.turn.receipt }
+        let Head { version, branch, receipt, config_revision, fence, .. } = tip.head.clone();
+        Self { version, branch, config_revision, fence, receipt }
     }
 }
 
@@ -374,12 +376,17 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     async fn commit_turn(&self, new: NewTurn) -> Result<CommitOutcome, StoreError>;
 
     /// The turn that a request made. Waits for a transaction that may be making
-    /// it, so that the answer is final.
+    /// it.
     async fn turn_of_request(
         &self,
         key: &SessionKey,
         id: &RequestId,
     ) -> Result<Option<RecordedTurn>, StoreError>;
+
+    /// The same, for a turn whose commit had an unknown outcome: if it is not
+    /// there, it will not come later.
+    async fn settle_turn(&self, key: &SessionKey, id: &RequestId)
+    -> Result<Option<RecordedTurn>, StoreError>;
 
     /// A turn of a branch.
     async fn turn(&self, key: &BranchKey, version: Version) -> Result<Option<RecordedTurn>, StoreError>;

@@ -128,6 +128,14 @@ impl MetaStore for SqlMetaStore {
         turns::of_request(self.db.as_ref(), key, id).await
     }
 
+    async fn settle_turn(
+        &self,
+        key: &SessionKey,
+        id: &RequestId,
+    ) -> Result<Option<RecordedTurn>, StoreError> {
+        turns::settle(self.db.as_ref(), key, id).await
+    }
+
     async fn turn(&self, key: &BranchKey, version: Version) -> Result<Option<RecordedTurn>, StoreError> {
         Ok(turns::range(self.db.as_ref(), key, version, version, 1).await?.pop())
     }

@@ -34,13 +34,19 @@ pub(super) fn tokens(text: &str, vocabulary: Vocabulary) -> u64 {
     }
 }
 
-/// Counts of pieces: 128 KiB, which a core's own cache holds. A piece's bytes
+/// Counts of pieces: 256 KiB, which a core's own cache holds. A piece's bytes
 /// say in which pair it is kept; the one used last comes first, the other makes
 /// way.
 struct Memo(Vec<[u128; 2]>);
 
+/// A piece with its key, which is 0 if it is too long to be kept.
+type Keyed<'a> = (u128, &'a [u8]);
+
 impl Memo {
-    const PAIRS_LOG2: u32 = 12;
+    const PAIRS_LOG2: u32 = 13;
+    /// Pieces that are looked up one after the other, with no other work between
+    /// them: so the processor waits for several places of the memo at a time.
+    const BATCH: usize = 64;
     /// Longest piece that is kept: with its length and its count it takes 16
     /// bytes.
     const BYTES: usize = 14;
@@ -55,19 +61,28 @@ impl Memo {
         if self.0.is_empty() {
             self.0.resize(1 << Self::PAIRS_LOG2, [0; 2]);
         }
-        pieces.map(|piece| self.count_piece(tokenizer, piece.as_bytes())).sum()
+        let mut pieces = pieces.map(|piece| (key(piece.as_bytes()), piece.as_bytes())).fuse();
+        let mut batch: [Keyed<'_>; Self::BATCH] = [(0, &[]); Self::BATCH];
+        let mut sum = 0;
+        loop {
+            let mut filled = 0;
+            for (place, piece) in batch.iter_mut().zip(&mut pieces) {
+                *place = piece;
+                filled += 1;
+            }
+            let counts = batch.iter().take(filled).map(|piece| self.count_piece(tokenizer, *piece));
+            sum += counts.sum::<u64>();
+            if filled < Self::BATCH {
+                return sum;
+            }
+        }
     }
 
-    fn count_piece(&mut self, tokenizer: &Tokenizer, piece: &[u8]) -> u64 {
+    fn count_piece(&mut self, tokenizer: &Tokenizer, (key, piece): Keyed<'_>) -> u64 {
         let count = || tokenizer.bpe.count(piece) as u64;
-        let mut bytes = [0; 16];
-        let (Some(start), Ok(len)) = (bytes[..Self::BYTES].get_mut(..piece.len()), u8::try_from(piece.len()))
-        else {
+        if key == 0 {
             return count();
-        };
-        start.copy_from_slice(piece);
-        bytes[Self::BYTES] = len;
-        let key = u128::from_le_bytes(bytes);
+        }
         let Some([first, second]) = self.0.get_mut(pair(key)) else { return count() };
         // A place that is still free is no piece's: none is empty.
         if *first & Self::KEY != key {
@@ -78,6 +93,17 @@ impl Memo {
         }
         u64::from(first.to_le_bytes()[15])
     }
+}
+
+fn key(piece: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    let (Some(start), Ok(len)) = (bytes[..Memo::BYTES].get_mut(..piece.len()), u8::try_from(piece.len()))
+    else {
+        return 0;
+    };
+    start.copy_from_slice(piece);
+    bytes[Memo::BYTES] = len;
+    u128::from_le_bytes(bytes)
 }
 
 /// In which pair a piece is kept.

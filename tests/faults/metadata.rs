@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use turnkeep::clock;
-use turnkeep::engine::{Engine, Error, ForkRequest, Reason, RewindRequest, SessionChange};
+use turnkeep::engine::{Engine, Error, ForkRequest, PersistReply, Reason, RewindRequest, SessionChange};
 use turnkeep::model::{CompressionPath, Labels, Seq, SessionId, Version};
 use turnkeep::store::meta::SessionKey;
 use turnkeep::store::{ErrorKind, MetaStore};
@@ -121,23 +121,48 @@ async fn a_commit_that_is_refused_never_shows() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_arrives_late_is_waited_for() {
     let Some(site) = Proxied::new().await else { return };
-    for bytes in SIZES {
-        let (tell, told) = oneshot::channel();
-        site.proxy.arm(Harm::Delay(told));
-        let id = format!("late-{bytes}");
-        let persisting = tokio::spawn({
-            let (node, key, id) = (site.node.clone(), site.key.clone(), id.clone());
-            async move { node.persist(&key, &id, payload(&id, bytes)).await }
-        });
-        // The reader waits for the transaction that is still open.
-        site.database.waiters(1).await;
-        tell.send(()).unwrap();
-        let reply = soon("a persist", persisting).await.unwrap().unwrap();
-        let tip = site.another().await.meta.tip(&site.key, None).await.unwrap().unwrap();
-        assert_eq!((tip.turn.version, tip.turn.receipt), (reply.version, reply.receipt));
-        assert_eq!(tip.turn.request_id, id_of(&id));
-    }
-    assert_eq!(site.another().await.read(&site.key).await.unwrap().entries.len(), 3);
+    let (tell, answered, persisting) = persist_late(&site, "late", SIZES[1]);
+    // The reader waits for the transaction that is still open.
+    site.database.waiters(1).await;
+    tell.send(()).unwrap();
+    answered.await.unwrap();
+    let reply = soon("a persist", persisting).await.unwrap().unwrap();
+    assert_has(&site, "late", &reply).await;
+}
+
+/// The same for a turn that is one statement, which may not have begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_that_arrives_late_finds_the_turn_made_anew() {
+    let Some(site) = Proxied::new().await else { return };
+    let (tell, answered, persisting) = persist_late(&site, "late", SIZES[0]);
+    let reply = soon("a persist", persisting).await.unwrap().unwrap();
+    tell.send(()).unwrap();
+    answered.await.unwrap();
+    assert_has(&site, "late", &reply).await;
+}
+
+type Persisting = tokio::task::JoinHandle<Result<PersistReply, Error>>;
+
+/// Persists a turn whose commit reaches the server when that is told.
+fn persist_late(
+    site: &Proxied,
+    id: &str,
+    bytes: usize,
+) -> (oneshot::Sender<()>, oneshot::Receiver<()>, Persisting) {
+    let ((tell, told), (done, answered)) = (oneshot::channel(), oneshot::channel());
+    site.proxy.arm(Harm::Delay(told, done));
+    let (node, key, id) = (site.node.clone(), site.key.clone(), id.to_owned());
+    let persisting = tokio::spawn(async move { node.persist(&key, &id, payload(&id, bytes)).await });
+    (tell, answered, persisting)
+}
+
+/// The session has a first turn and this one.
+async fn assert_has(site: &Proxied, id: &str, reply: &PersistReply) {
+    assert!(site.proxy.is_spent());
+    let tip = site.another().await.meta.tip(&site.key, None).await.unwrap().unwrap();
+    assert_eq!((tip.turn.version, tip.turn.receipt), (reply.version, reply.receipt));
+    assert_eq!(tip.turn.request_id, id_of(id));
+    assert_eq!(site.another().await.read(&site.key).await.unwrap().entries.len(), 2);
     site.node.assert_healthy().await;
 }
 

@@ -139,6 +139,7 @@ async fn an_altered_row_is_found_whatever_column_it_is(database: Database) {
         "UPDATE branch SET session_id = 'other'",
         "UPDATE head SET version = 9",
         "UPDATE head SET branch_id = 'other'",
+        "UPDATE head SET receipt = (SELECT receipt FROM turn WHERE version = 1)",
         "UPDATE head SET journal_bytes = journal_bytes + 1",
     ];
     for sql in [SEALED, JOURNALED, OTHERS].concat() {

@@ -42,8 +42,8 @@ async fn a_turn_that_is_cancelled_anywhere_is_whole_or_absent_and_swallows_nothi
             assert!(polls < POLLS_MAX);
             let new = line.turn(&format!("r{round}-{polls}"));
             let done = polled(polls, pool.commit_turn(new.clone())).await;
-            // Waits for what the call has set off.
-            let recorded = database.meta.turn_of_request(&line.key, &new.turn.turn.request_id).await.unwrap();
+            let recorded = database.meta.settle_turn(&line.key, &new.turn.turn.request_id).await.unwrap();
+            line.fence += 1;
             if recorded.is_some() {
                 line.advance(&new);
             } else {

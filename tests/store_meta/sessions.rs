@@ -33,11 +33,13 @@ fn expected_tip(line: &Line) -> Tip {
         head: Head {
             version: line.tip.turn.version,
             branch: line.branch.id.clone(),
+            receipt: line.tip.turn.receipt,
             config_revision: line.config_revision,
             window_revision: 1,
             preamble_revision: u64::from(line.preamble.is_some()),
             preamble_tokens: line.preamble.as_ref().map_or(0, |preamble| preamble.tokens),
             journal_bytes: line.journal_bytes(),
+            fence: 0,
             updated_at: line.tip.turn.created_at,
         },
         branch: line.branch.clone(),

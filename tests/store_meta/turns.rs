@@ -25,6 +25,7 @@ on_both_databases![
     a_turn_with_a_segment_on_another_sealed_version_leaves_nothing,
     a_turn_may_revise_the_window,
     whether_a_request_made_a_turn_is_told_when_its_transaction_has_ended,
+    a_turn_that_is_settled_as_absent_does_not_come_later,
     a_tip_shows_one_moment,
 ];
 
@@ -334,6 +335,23 @@ async fn whether_a_request_made_a_turn_is_told_when_its_transaction_has_ended(da
         let found = ask.await.unwrap().map(|recorded| recorded.turn.version);
         assert_eq!(found, commits.then_some(Version(2)));
     }
+}
+
+async fn a_turn_that_is_settled_as_absent_does_not_come_later(database: Database) {
+    let meta = &database.meta;
+    let mut line = Line::create(meta.as_ref(), "s").await;
+    let first = line.append(meta.as_ref(), "r1").await;
+    let late = line.turn("r2");
+    assert_eq!(meta.settle_turn(&line.key, &late.turn.turn.request_id).await.unwrap(), None);
+    let before = database.dump().await;
+    assert_eq!(meta.commit_turn(late.clone()).await.unwrap(), CommitOutcome::NotAsExpected);
+    assert_eq!(database.dump().await, before);
+    assert_eq!(meta.settle_turn(&key("nobody"), &request("r1")).await.unwrap(), None);
+
+    assert_eq!(meta.settle_turn(&line.key, &first.turn.request_id).await.unwrap(), Some(first));
+    line.fence = meta.tip(&line.key, None).await.unwrap().unwrap().head.fence;
+    let second = line.append(meta.as_ref(), "r2").await;
+    assert_eq!(meta.turn_of_request(&line.key, &request("r2")).await.unwrap(), Some(second));
 }
 
 async fn a_tip_shows_one_moment(database: Database) {

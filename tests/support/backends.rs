@@ -203,6 +203,7 @@ impl Backend {
             "DELETE FROM journal WHERE version > $1",
             "DELETE FROM turn WHERE version > $1",
             "UPDATE head SET version = $1, window_revision = 1, \
+             receipt = (SELECT receipt FROM turn WHERE turn.branch_id = head.branch_id AND turn.version = $1), \
              journal_bytes = (SELECT CAST(COALESCE(SUM(LENGTH(body)), 0) AS BIGINT) FROM journal)",
         ] {
             if let Some(url) = &self.postgres {

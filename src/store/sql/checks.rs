@@ -2,7 +2,7 @@
 
 use super::connection::{Database, Lane, Sql, Transaction, args};
 use super::{rows, seals, sessions, turns};
-use crate::model::{Branch, Head, Preamble, Session, TenantId};
+use crate::model::{Branch, Digest, Head, Preamble, Session, TenantId};
 use crate::store::StoreError;
 use crate::store::meta::{BranchKey, RebuiltRows, SessionKey, Tombstone};
 
@@ -51,11 +51,11 @@ pub(super) async fn load(db: &dyn Database, new: RebuiltRows) -> Result<(), Stor
     }
     if let Some((session, at)) = &new.deleted {
         let head = Sql::both(
-            "INSERT INTO head (tenant, session_id, deleted, version, branch_id, config_revision, window_revision, \
-             preamble_revision, preamble_tokens, journal_bytes, updated_at) \
-             VALUES ($1, $2, 1, 0, 'none', 1, 1, 0, 0, 0, $3)",
+            "INSERT INTO head (tenant, session_id, deleted, version, branch_id, receipt, config_revision, \
+             window_revision, preamble_revision, preamble_tokens, journal_bytes, fence, updated_at) \
+             VALUES ($1, $2, 1, 0, 'none', $3, 1, 1, 0, 0, 0, 0, $4)",
         );
-        tx.execute(head, args![tenant, session, *at]).await?;
+        tx.execute(head, args![tenant, session, Digest::default(), *at]).await?;
         let deletion = Sql::both(
             "INSERT INTO deletion (tenant, session_id, deleted_at, in_ledger) VALUES ($1, $2, $3, 1)",
         );
@@ -89,18 +89,20 @@ async fn load_session(
     preambles: &[Preamble],
 ) -> Result<(), StoreError> {
     let insert_head = Sql::both(
-        "INSERT INTO head (tenant, session_id, deleted, version, branch_id, config_revision, window_revision, \
-         preamble_revision, preamble_tokens, journal_bytes, updated_at) \
-         VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10)",
+        "INSERT INTO head (tenant, session_id, deleted, version, branch_id, receipt, config_revision, window_revision, \
+         preamble_revision, preamble_tokens, journal_bytes, fence, updated_at) \
+         VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
     );
     let Head {
         version,
         branch,
+        receipt,
         config_revision,
         window_revision,
         preamble_revision,
         preamble_tokens,
         journal_bytes,
+        fence,
         updated_at,
     } = head;
     let values = args![
@@ -108,11 +110,13 @@ async fn load_session(
         &session.id,
         *version,
         branch,
+        *receipt,
         *config_revision,
         *window_revision,
         *preamble_revision,
         *preamble_tokens,
         *journal_bytes,
+        *fence,
         *updated_at
     ];
     tx.execute(insert_head, values).await?;

@@ -197,13 +197,16 @@ pub(super) trait Database: std::fmt::Debug + Send + Sync {
     /// Begins a transaction that writes.
     async fn begin(&self, lane: Lane) -> Result<Box<dyn Transaction>, StoreError>;
 
-    /// Whether a statement may change rows in its common table expressions and
-    /// so do several writes in one round trip.
-    fn fuses_writes(&self) -> bool;
+    /// Runs a text that is a whole transaction, in one round trip. After an error
+    /// of kind `Unknown` it may have taken effect, or may still do so.
+    async fn transact(&self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError>;
 
     /// Takes what was deleted out of the database's files, as far as the service
     /// can; whether it could.
     async fn purge(&self) -> Result<bool, StoreError>;
+
+    /// A statement in this database's dialect.
+    fn text(&self, sql: Sql) -> &'static str;
 
     /// Applies migrations up to a number, or all.
     async fn migrate(&self, migrator: &sqlx::migrate::Migrator, to: Option<i64>) -> Result<(), StoreError>;

@@ -44,7 +44,7 @@ pub(super) async fn migrate(db: &dyn Database, to: Option<i64>) -> Result<Vec<i6
     let migrations = MIGRATIONS
         .iter()
         .map(|migration| {
-            let sql = if db.fuses_writes() { migration.postgres } else { migration.sqlite };
+            let sql = db.text(Sql::each(migration.postgres, migration.sqlite));
             Migration::new(
                 migration.number,
                 migration.name.into(),

@@ -93,13 +93,30 @@ impl Database for Postgres {
         }
     }
 
-    fn fuses_writes(&self) -> bool {
-        true
+    async fn transact(&self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
+        let mut connection =
+            self.pool(Lane::Write).acquire().await.map_err(|error| classify("connect", error))?;
+        match in_time(Lane::Write, bind(sql, args).fetch_all(&mut *connection)).await {
+            Ok(rows) => {
+                connection.give_back();
+                rows.iter().map(read_row).collect()
+            }
+            // Refused: the server has rolled back.
+            Err(error @ sqlx::Error::Database(_)) if !is_disconnect(&error) => {
+                connection.give_back();
+                Err(statement_error(sql, error))
+            }
+            Err(error) => Err(commit_error(error)),
+        }
     }
 
     async fn purge(&self) -> Result<bool, StoreError> {
         // Its own vacuum does it, and needs no lock that we would have to wait for.
         Ok(true)
+    }
+
+    fn text(&self, sql: Sql) -> &'static str {
+        sql.postgres
     }
 
     async fn migrate(&self, migrator: &sqlx::migrate::Migrator, to: Option<i64>) -> Result<(), StoreError> {

@@ -145,8 +145,8 @@ pub(super) fn session(row: &mut Row) -> Result<Session, StoreError> {
 /// Columns of `head`, in the order in which [`head`] reads them.
 macro_rules! head_columns {
     () => {
-        "head.version, head.branch_id, head.config_revision, head.window_revision, head.preamble_revision, \
-         head.preamble_tokens, head.journal_bytes, head.updated_at"
+        "head.version, head.branch_id, head.receipt, head.config_revision, head.window_revision, head.preamble_revision, \
+         head.preamble_tokens, head.journal_bytes, head.fence, head.updated_at"
     };
 }
 pub(super) use head_columns;
@@ -155,11 +155,13 @@ pub(super) fn head(row: &mut Row) -> Result<Head, StoreError> {
     Ok(Head {
         version: Version(row.next()?),
         branch: branch_id(row)?,
+        receipt: digest(row)?,
         config_revision: row.next()?,
         window_revision: row.next()?,
         preamble_revision: row.next()?,
         preamble_tokens: row.next()?,
         journal_bytes: row.next()?,
+        fence: row.next()?,
         updated_at: micros(row)?,
     })
 }

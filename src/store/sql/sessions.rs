@@ -6,7 +6,7 @@ use crate::codec::manifest::Config;
 use crate::limits::FILTER_LABELS_MAX;
 use crate::model::{BranchId, Labels, Preamble, Session, SessionId, TenantId, Version};
 use crate::store::meta::{
-    CommitOutcome, CreateOutcome, NewSession, SessionKey, SessionQuery, SessionUpdate, Tip,
+    CommitOutcome, CreateOutcome, NewSession, RecordedTurn, SessionKey, SessionQuery, SessionUpdate, Tip,
 };
 use crate::store::{ErrorKind, StoreError};
 
@@ -50,15 +50,24 @@ pub(super) async fn create(db: &dyn Database, new: NewSession) -> Result<CreateO
         return Ok(CreateOutcome::SourceGone);
     }
     let insert_head = Sql::both(
-        "INSERT INTO head (tenant, session_id, deleted, version, branch_id, config_revision, window_revision, \
-         preamble_revision, preamble_tokens, journal_bytes, updated_at) \
-         VALUES ($1, $2, 0, $3, $4, 1, 1, $5, $6, 0, $7) \
+        "INSERT INTO head (tenant, session_id, deleted, version, branch_id, receipt, config_revision, window_revision, \
+         preamble_revision, preamble_tokens, journal_bytes, fence, updated_at) \
+         VALUES ($1, $2, 0, $3, $4, $5, 1, 1, $6, $7, 0, 0, $8) \
          ON CONFLICT (tenant, session_id) DO NOTHING",
     );
     let (revision, tokens) =
         preamble.as_ref().map_or((0, 0), |preamble| (preamble.revision, preamble.tokens));
-    let head =
-        args![tenant, &session.id, turn.turn.version, &branch.id, revision, tokens, session.created_at];
+    let RecordedTurn { turn: first, .. } = turn;
+    let head = args![
+        tenant,
+        &session.id,
+        first.version,
+        &branch.id,
+        first.receipt,
+        revision,
+        tokens,
+        session.created_at
+    ];
     if tx.execute(insert_head, head).await? == 0 {
         let taken = Sql::both("SELECT deleted FROM head WHERE tenant = $1 AND session_id = $2");
         let row = tx.query(taken, args![tenant, &session.id]).await?.pop();
@@ -202,7 +211,7 @@ pub(super) async fn tip(
 
 /// Skips the columns of a tip.
 fn skip_tip(row: Row) -> Row {
-    const TIP_COLUMNS: usize = 3 + 8 + 9 + 18;
+    const TIP_COLUMNS: usize = 3 + 10 + 9 + 18;
     row.skip(TIP_COLUMNS)
 }
 

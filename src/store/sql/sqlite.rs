@@ -82,8 +82,20 @@ impl Database for Sqlite {
         Ok(Box::new(transaction))
     }
 
-    fn fuses_writes(&self) -> bool {
-        false
+    async fn transact(&self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
+        let mut connection = self.writer.acquire().await.map_err(|error| classify("connect", error))?;
+        match bind(sql, args).fetch_all(&mut *connection).await {
+            Ok(rows) => {
+                connection.give_back();
+                rows.iter().map(read_row).collect()
+            }
+            // A transaction that can be rolled back was not committed.
+            Err(error) if connection.execute("ROLLBACK").await.is_ok() => {
+                connection.give_back();
+                Err(statement_error(sql, error))
+            }
+            Err(error) => Err(commit_error(error)),
+        }
     }
 
     async fn purge(&self) -> Result<bool, StoreError> {
@@ -96,6 +108,10 @@ impl Database for Sqlite {
         connection.give_back();
         let is_busy: i64 = checkpoint.try_get_unchecked(0).map_err(failed)?;
         Ok(is_busy == 0)
+    }
+
+    fn text(&self, sql: Sql) -> &'static str {
+        sql.sqlite
     }
 
     async fn migrate(&self, migrator: &sqlx::migrate::Migrator, to: Option<i64>) -> Result<(), StoreError> {

@@ -8,66 +8,97 @@ use crate::store::meta::{
     BranchKey, CommitOutcome, JournalRow, NewTurn, RecordedTurn, SessionKey, TurnEntries,
 };
 
-/// `UPDATE head … WHERE` it is as expected, with eleven arguments and the place
-/// of the expected receipt.
+/// Moves a head that is as expected.
 macro_rules! move_head {
-    ($receipt:literal) => {
-        concat!("UPDATE head SET version = $4, branch_id = $5, window_revision = window_revision + $6, \
-         journal_bytes = journal_bytes + $7, updated_at = $8 \
+    () => {
+        "UPDATE head SET version = $4, branch_id = $5, window_revision = window_revision + $6, \
+         journal_bytes = journal_bytes + $7, updated_at = $8, receipt = $14 \
          WHERE tenant = $1 AND session_id = $2 AND version = $3 AND branch_id = $9 AND config_revision = $10 \
-         AND deleted = 0 AND journal_bytes + $7 <= $11 AND EXISTS (SELECT 1 FROM turn \
-         WHERE turn.tenant = $1 AND turn.branch_id = $9 AND turn.version = $3 AND turn.receipt = ", $receipt, ")")
+         AND deleted = 0 AND journal_bytes + $7 <= $11 AND fence = $12 AND receipt = $13 "
     };
 }
 
-const MOVE_HEAD: Sql = Sql::both(move_head!("$12"));
+macro_rules! insert_turn {
+    () => {
+        "INSERT INTO turn (tenant, session_id, branch_id, version, kind, base_version, first_seq, last_seq, \
+         request_id, request_digest, entries_digest, receipt, prefix_digest, calls, tokens, log_tokens, \
+         payload_bytes, report, created_at, reply) "
+    };
+}
 
-pub(super) const INSERT_TURN: Sql = Sql::both(
-    "INSERT INTO turn (tenant, session_id, branch_id, version, kind, base_version, first_seq, last_seq, request_id, \
-     request_digest, entries_digest, receipt, prefix_digest, calls, tokens, log_tokens, payload_bytes, report, \
-     created_at, reply) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
-);
+macro_rules! insert_journal {
+    () => {
+        "INSERT INTO journal (tenant, branch_id, version, first_seq, last_seq, raw_bytes, body, created_at) "
+    };
+}
 
-const INSERT_JOURNAL: Sql = Sql::both(
-    "INSERT INTO journal (tenant, branch_id, version, first_seq, last_seq, raw_bytes, body, created_at) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-);
+const MOVE_HEAD: Sql = Sql::both(move_head!());
 
-/// All of an ordinary persist in one round trip; Postgres only.
-const APPEND: Sql = Sql::both(concat!(
-    "WITH moved AS (",
-    move_head!("$30"),
-    " RETURNING tenant, session_id), \
-     turned AS (INSERT INTO turn (tenant, session_id, branch_id, version, kind, base_version, first_seq, last_seq, \
-     request_id, request_digest, entries_digest, receipt, prefix_digest, calls, tokens, log_tokens, payload_bytes, \
-     report, created_at, reply) \
-     SELECT tenant, session_id, $5, $4, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $8, $26 \
-     FROM moved), \
-     journaled AS (INSERT INTO journal (tenant, branch_id, version, first_seq, last_seq, raw_bytes, body, created_at) \
-     SELECT tenant, $5, $4, $14, $15, $27, $28, $8 FROM moved WHERE $29 = 1) \
-     SELECT tenant FROM moved",
+pub(super) const INSERT_TURN: Sql = Sql::both(concat!(
+    insert_turn!(),
+    "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
 ));
+
+const INSERT_JOURNAL: Sql = Sql::both(concat!(insert_journal!(), "VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"));
+
+/// The values of a turn and of its journal row, among those of [`APPEND`].
+macro_rules! append_turn {
+    () => {
+        "SELECT $1, $2, $5, $4, $15, $16, $17, $18, $19, $20, $21, $14, $22, $23, $24, $25, $26, $27, $8, $28 "
+    };
+}
+
+macro_rules! append_journal {
+    () => {
+        "SELECT $1, $5, $4, $17, $18, $29, $30, $8 "
+    };
+}
+
+/// A turn whose entries, if it has any, go to the journal: a whole transaction in
+/// one round trip. Gives a row if the head was moved.
+const APPEND: Sql = Sql::each(
+    concat!(
+        "WITH moved AS (",
+        move_head!(),
+        "RETURNING version), turned AS (",
+        insert_turn!(),
+        append_turn!(),
+        "FROM moved), journaled AS (",
+        insert_journal!(),
+        append_journal!(),
+        "FROM moved WHERE $31 = 1) SELECT version FROM moved",
+    ),
+    // `changes()` are the rows that the statement before has written.
+    concat!(
+        "BEGIN IMMEDIATE; ",
+        move_head!(),
+        "RETURNING version; ",
+        insert_turn!(),
+        append_turn!(),
+        "WHERE changes() = 1; ",
+        insert_journal!(),
+        append_journal!(),
+        "WHERE changes() = 1 AND $31 = 1; COMMIT",
+    ),
+);
 
 /// Commits a turn.
 pub(super) async fn commit(db: &dyn Database, new: NewTurn) -> Result<CommitOutcome, StoreError> {
+    let outcome = |moved| if moved { CommitOutcome::Committed } else { CommitOutcome::NotAsExpected };
+    if new.branch.is_none() && !matches!(new.entries, TurnEntries::Segment(_)) {
+        return Ok(outcome(!db.transact(APPEND, append_args(&new)?).await?.is_empty()));
+    }
     let mut tx = db.begin(Lane::Write).await?;
-    let moved =
-        if db.fuses_writes() && !matches!(new.entries, TurnEntries::Segment(_)) && new.branch.is_none() {
-            !tx.query(APPEND, append_args(&new)?).await?.is_empty()
-        } else {
-            commit_stepwise(tx.as_mut(), &new).await?
-        };
+    let moved = commit_stepwise(tx.as_mut(), &new).await?;
     if moved {
         tx.commit().await?;
-        Ok(CommitOutcome::Committed)
     } else {
         tx.rollback().await?;
-        Ok(CommitOutcome::NotAsExpected)
     }
+    Ok(outcome(moved))
 }
 
-/// Arguments of [`MOVE_HEAD`] but for the receipt.
+/// Arguments of [`MOVE_HEAD`].
 fn head_args(new: &NewTurn) -> Vec<Arg<'_>> {
     let turn = &new.turn.turn;
     let journal_bytes = match &new.entries {
@@ -87,21 +118,24 @@ fn head_args(new: &NewTurn) -> Vec<Arg<'_>> {
         &new.expected.branch,
         new.expected.config_revision,
         new.journal_bytes_max,
+        new.expected.fence,
+        new.expected.receipt,
+        turn.receipt,
     ]
 }
 
 fn append_args(new: &NewTurn) -> Result<Vec<Arg<'_>>, StoreError> {
     let mut all = head_args(new);
-    // Without tenant, session, branch and version, and without the time, which
-    // the head's arguments have.
+    // Without tenant, session, branch and version, receipt and time, which the
+    // head's arguments have.
     let mut turn = rows::turn_args(&new.key.tenant, &new.key.session, &new.turn)?;
     turn.remove(18);
+    turn.remove(11);
     all.extend(turn.drain(4..));
     match &new.entries {
         TurnEntries::Journal(row) => all.extend(args![row.raw_bytes, &row.body, true]),
         TurnEntries::None | TurnEntries::Segment(_) => all.extend(args![0i64, &[] as &[u8], false]),
     }
-    all.push(new.expected.receipt.into());
     Ok(all)
 }
 
@@ -109,9 +143,7 @@ async fn commit_stepwise(tx: &mut dyn Transaction, new: &NewTurn) -> Result<bool
     if let TurnEntries::Segment(run) = &new.entries {
         tx.hold_generation(run.generation).await?;
     }
-    let mut head = head_args(new);
-    head.push(new.expected.receipt.into());
-    if tx.execute(MOVE_HEAD, head).await? != 1 {
+    if tx.execute(MOVE_HEAD, head_args(new)).await? != 1 {
         return Ok(false);
     }
     if let Some(branch) = &new.branch {
@@ -152,17 +184,40 @@ pub(super) async fn of_request(
     key: &SessionKey,
     id: &RequestId,
 ) -> Result<Option<RecordedTurn>, StoreError> {
-    // The head's row lock waits for a commit that is under way, so that absent
-    // means that it will never be there.
+    // The head's row lock waits for a commit that is under way.
     let mut tx = db.begin(Lane::Write).await?;
     tx.query(sessions::LOCK_HEAD, args![&key.tenant, &key.session]).await?;
+    let found = find_request(tx.as_mut(), key, id).await?;
+    tx.rollback().await?;
+    Ok(found)
+}
+
+/// The turn that a request made; if there is none, a commit of it that is still
+/// on its way to the database finds another fence than it expects.
+pub(super) async fn settle(
+    db: &dyn Database,
+    key: &SessionKey,
+    id: &RequestId,
+) -> Result<Option<RecordedTurn>, StoreError> {
+    let raise = Sql::both("UPDATE head SET fence = fence + 1 WHERE tenant = $1 AND session_id = $2");
+    let mut tx = db.begin(Lane::Write).await?;
+    tx.execute(raise, args![&key.tenant, &key.session]).await?;
+    let found = find_request(tx.as_mut(), key, id).await?;
+    tx.commit().await?;
+    Ok(found)
+}
+
+async fn find_request(
+    tx: &mut dyn Transaction,
+    key: &SessionKey,
+    id: &RequestId,
+) -> Result<Option<RecordedTurn>, StoreError> {
     let sql = Sql::both(concat!(
         "SELECT ",
         rows::turn_columns!("turn"),
         " FROM turn WHERE tenant = $1 AND session_id = $2 AND request_id = $3"
     ));
     let found = tx.query(sql, args![&key.tenant, &key.session, id]).await?;
-    tx.rollback().await?;
     found.into_iter().next().map(|mut row| rows::recorded_turn(&mut row)).transpose()
 }
 

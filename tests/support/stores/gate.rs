@@ -218,6 +218,7 @@ gated! {
     segment_bytes(key: &SessionKey) -> u64;
     commit_turn(new: NewTurn) -> CommitOutcome;
     turn_of_request(key: &SessionKey, id: &RequestId) -> Option<RecordedTurn>;
+    settle_turn(key: &SessionKey, id: &RequestId) -> Option<RecordedTurn>;
     turn(key: &BranchKey, version: Version) -> Option<RecordedTurn>;
     turns(key: &BranchKey, first: Version, last: Version, limit: u32) -> Vec<RecordedTurn>;
     prefix_digests(key: &BranchKey, first: Version, last: Version) -> Vec<(Version, Seq, Digest)>;

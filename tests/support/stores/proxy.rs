@@ -1,4 +1,4 @@
-//! A TCP proxy before Postgres that does harm at `COMMIT`.
+//! A TCP proxy before Postgres that does harm at commits.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -6,15 +6,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
-/// What happens to a `COMMIT`. The client's connection breaks in each case.
+/// What happens to a commit: to `COMMIT`, or to the statement that appends a turn
+/// in a transaction of its own. The client's connection breaks, but for a
+/// statement that is refused.
 #[derive(Debug)]
 pub(crate) enum Harm {
     /// It never reaches the server.
     Swallow,
     /// It reaches the server, whose answer does not reach the client.
     SwallowAnswer,
-    /// It reaches the server once this is told.
-    Delay(oneshot::Receiver<()>),
+    /// It reaches the server once the first is told, and the second is told when
+    /// the server has answered.
+    Delay(oneshot::Receiver<()>, oneshot::Sender<()>),
     /// It reaches the server, and the client gets this for an answer.
     Answer(Vec<u8>),
     /// It never reaches the server, and the client gets this for an answer.
@@ -57,7 +60,7 @@ impl Proxy {
         url.replacen(authority(url), &self.address.to_string(), 1)
     }
 
-    /// Does harm to the next `COMMIT`.
+    /// Does harm to the next commit.
     pub(crate) fn arm(&self, harm: Harm) {
         self.harms.lock().unwrap().push(harm);
     }
@@ -81,6 +84,15 @@ fn authority(url: &str) -> &str {
     rest.rsplit_once('@').map_or(rest, |(_, authority)| authority)
 }
 
+/// How the statement begins that appends a turn in a transaction of its own.
+const APPEND: &[u8] = b"WITH moved AS (UPDATE head";
+
+/// The strings with which a message's body begins: of `Parse` the statement's
+/// name, of `Bind` the portal's and then the statement's.
+fn strings(message: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    message[5..].split(|byte| *byte == 0).map(<[u8]>::to_vec)
+}
+
 async fn pass(
     mut client: TcpStream,
     mut server: TcpStream,
@@ -91,6 +103,7 @@ async fn pass(
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
     let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    let mut append = None;
     loop {
         tokio::select! {
             biased;
@@ -98,8 +111,17 @@ async fn pass(
             read = client.read(&mut asked) => {
                 let Ok(len @ 1..) = read else { return };
                 // One question at a time, so that it stands alone in what is read.
-                let is_commit = asked[..len].ends_with(b"COMMIT\0");
+                let question = &asked[..len];
+                if question.windows(APPEND.len()).any(|text| text == APPEND) {
+                    append = strings(question).next();
+                }
+                let is_append = append.is_some() && question[0] == b'B' && strings(question).nth(1) == append;
+                let is_commit = is_append || question.ends_with(b"COMMIT\0");
                 let harm = is_commit.then(|| harms.lock().unwrap().pop()).flatten();
+                if let Some(Harm::Refuse(instead)) = &harm && is_append {
+                    client.write_all(instead).await.unwrap();
+                    continue;
+                }
                 if let Some(harm) = harm {
                     do_harm(harm, client, server, &asked[..len]).await;
                     return;
@@ -127,11 +149,12 @@ async fn do_harm(harm: Harm, mut client: TcpStream, mut server: TcpStream, commi
             drop(client);
             let _ = server.read(&mut answer).await;
         }
-        Harm::Delay(told) => {
+        Harm::Delay(told, done) => {
             drop(client);
             told.await.unwrap();
             server.write_all(commit).await.unwrap();
             let _ = server.read(&mut answer).await;
+            let _ = done.send(());
         }
         Harm::Answer(instead) => {
             server.write_all(commit).await.unwrap();

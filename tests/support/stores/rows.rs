@@ -52,6 +52,7 @@ pub(crate) struct Line {
     pub(crate) preamble: Option<Preamble>,
     pub(crate) tip: RecordedTurn,
     pub(crate) config_revision: u64,
+    pub(crate) fence: u64,
     /// Journal rows that were committed and not sealed yet.
     pub(crate) journal: Vec<JournalRow>,
 }
@@ -100,6 +101,7 @@ impl Line {
             preamble: Some(preamble),
             tip: RecordedTurn { turn, reply: "{}".to_owned() },
             config_revision: 1,
+            fence: 0,
             journal: vec![],
         }
     }
@@ -163,6 +165,7 @@ impl Line {
             version: self.tip.turn.version,
             branch: self.branch.id.clone(),
             config_revision: self.config_revision,
+            fence: self.fence,
             receipt: self.tip.turn.receipt,
         }
     }
