@@ -15,45 +15,59 @@ const LEVEL: i32 = 3;
 /// thirds of the time.
 const JOURNAL_LEVEL: i32 = 1;
 
+/// Entries of a journal compressor's table, as a power of two. The level's own
+/// choice is four times that, which at the size of a turn wins nothing, and
+/// waits for memory.
+const JOURNAL_HASH_LOG: u32 = 13;
+
 /// Bytes up to which a thread keeps its compressor, whose tables grow with what
 /// it compresses: making it anew takes longer than compressing a turn.
 const KEPT_COMPRESSOR_RAW_BYTES: usize = 64 << 10;
 
+type Kept<T> = RefCell<Option<T>>;
+
 thread_local! {
-    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
-    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    static COMPRESSOR: Kept<Compressor<'static>> = const { RefCell::new(None) };
+    static JOURNAL_COMPRESSOR: Kept<Compressor<'static>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: Kept<Decompressor<'static>> = const { RefCell::new(None) };
 }
 
 /// Compresses into one frame that carries its content size and checksum.
 pub fn compress(raw: &[u8]) -> Result<Bytes, CodecError> {
-    compress_at(LEVEL, raw)
+    let compressor = || compressor(LEVEL);
+    if raw.len() > KEPT_COMPRESSOR_RAW_BYTES {
+        return compressor()?.compress(raw).map(Bytes::from).map_err(CodecError::damaged);
+    }
+    COMPRESSOR.with_borrow_mut(|kept| compress_with(kept, compressor, raw))
 }
 
 /// The same for a journal row.
 pub fn compress_for_journal(raw: &[u8]) -> Result<Bytes, CodecError> {
-    compress_at(JOURNAL_LEVEL, raw)
-}
-
-fn compress_at(level: i32, raw: &[u8]) -> Result<Bytes, CodecError> {
     if raw.len() > KEPT_COMPRESSOR_RAW_BYTES {
-        return compress_with(&mut compressor()?, level, raw);
+        return compressor(JOURNAL_LEVEL)?.compress(raw).map(Bytes::from).map_err(CodecError::damaged);
     }
-    COMPRESSOR.with_borrow_mut(|kept| {
-        let compressor = match kept {
-            Some(compressor) => compressor,
-            None => kept.insert(compressor()?),
-        };
-        compress_with(compressor, level, raw)
-    })
+    let small = || {
+        let mut compressor = compressor(JOURNAL_LEVEL)?;
+        compressor.set_parameter(CParameter::HashLog(JOURNAL_HASH_LOG)).map_err(CodecError::damaged)?;
+        Ok(compressor)
+    };
+    JOURNAL_COMPRESSOR.with_borrow_mut(|kept| compress_with(kept, small, raw))
 }
 
-fn compress_with(compressor: &mut Compressor<'_>, level: i32, raw: &[u8]) -> Result<Bytes, CodecError> {
-    compressor.set_parameter(CParameter::CompressionLevel(level)).map_err(CodecError::damaged)?;
+fn compress_with(
+    kept: &mut Option<Compressor<'static>>,
+    make: impl FnOnce() -> Result<Compressor<'static>, CodecError>,
+    raw: &[u8],
+) -> Result<Bytes, CodecError> {
+    let compressor = match kept {
+        Some(compressor) => compressor,
+        None => kept.insert(make()?),
+    };
     compressor.compress(raw).map(Bytes::from).map_err(CodecError::damaged)
 }
 
-fn compressor() -> Result<Compressor<'static>, CodecError> {
-    let mut compressor = Compressor::new(LEVEL).map_err(CodecError::damaged)?;
+fn compressor(level: i32) -> Result<Compressor<'static>, CodecError> {
+    let mut compressor = Compressor::new(level).map_err(CodecError::damaged)?;
     compressor.set_parameter(CParameter::ChecksumFlag(true)).map_err(CodecError::damaged)?;
     Ok(compressor)
 }

@@ -19,6 +19,12 @@ const PAGE_BYTES: u32 = 1024;
 /// Pages of WAL after which it is written to the file: 8 MiB, so that pages which
 /// change often are written there seldom.
 const CHECKPOINT_PAGES: &str = "8192";
+/// Makes the WAL about as large as it is to get: pages that do not fit into the page
+/// cache are written to it, and with the transaction they are void. A commit that
+/// makes the file longer takes half as long again as one that does not, since the
+/// file system then has more to sync than the pages.
+const LENGTHEN_WAL: &str =
+    "BEGIN IMMEDIATE; CREATE TABLE wal_space AS SELECT zeroblob(8388608) AS body; ROLLBACK";
 /// How long a request waits for a connection or for another process's lock.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same for the lock, in `SQLite`'s words.
@@ -58,7 +64,10 @@ impl Sqlite {
         let (writer, readers) = (pool(1, connect.clone()), pool(READERS, connect.read_only(true)));
         // The writer makes the file and its journal mode.
         let failed = |error| classify(format!("open {}", file.display()), error);
-        writer.acquire().await.map_err(failed)?.give_back();
+        let mut connection = writer.acquire().await.map_err(failed)?;
+        if lengthen_wal(&mut connection).await {
+            connection.give_back();
+        }
         Ok(Self { writer, readers })
     }
 }
@@ -105,7 +114,9 @@ impl Database for Sqlite {
         // The WAL still holds the pages as they were before the deletion.
         let checkpoint = connection.fetch_one("PRAGMA wal_checkpoint(TRUNCATE)").await.map_err(failed)?;
         connection.execute(BUSY_TIMEOUT).await.map_err(failed)?;
-        connection.give_back();
+        if lengthen_wal(&mut connection).await {
+            connection.give_back();
+        }
         let is_busy: i64 = checkpoint.try_get_unchecked(0).map_err(failed)?;
         Ok(is_busy == 0)
     }
@@ -121,6 +132,15 @@ impl Database for Sqlite {
         connection.give_back();
         Ok(())
     }
+}
+
+/// Whether it could be done. All works without it, if more slowly.
+async fn lengthen_wal(connection: &mut SqliteConnection) -> bool {
+    let done = connection.execute(LENGTHEN_WAL).await;
+    if let Err(error) = &done {
+        tracing::debug!(%error, "the WAL was not lengthened");
+    }
+    done.is_ok()
 }
 
 /// Dropped at any point but after its end it closes the connection, which ends
