@@ -39,7 +39,7 @@ pub(super) fn tokens(text: &str, vocabulary: Vocabulary) -> u64 {
 /// way.
 struct Memo(Vec<[u128; 2]>);
 
-/// A piece with its key, which is 0 if it is too long to be kept.
+/// A piece with its key, which is 0 if it is not kept.
 type Keyed<'a> = (u128, &'a [u8]);
 
 impl Memo {
@@ -96,13 +96,19 @@ impl Memo {
 }
 
 fn key(piece: &[u8]) -> u128 {
-    let mut bytes = [0; 16];
-    let (Some(start), Ok(len)) = (bytes[..Memo::BYTES].get_mut(..piece.len()), u8::try_from(piece.len()))
-    else {
-        return 0;
-    };
-    start.copy_from_slice(piece);
-    bytes[Memo::BYTES] = len;
+    let (mut bytes, Ok(len)) = ([0; 16], u8::try_from(piece.len())) else { return 0 };
+    if let Some(start) = bytes[..Memo::BYTES].get_mut(..piece.len()) {
+        start.copy_from_slice(piece);
+        bytes[Memo::BYTES] = len;
+    } else if let Some((first, rest)) = piece.split_first()
+        && rest.iter().all(|byte| byte == first)
+    {
+        // As an indentation is: its byte and length tell all, and no shorter
+        // piece has such a length.
+        bytes[0] = *first;
+        bytes[1] = len;
+        bytes[Memo::BYTES] = u8::MAX;
+    }
     u128::from_le_bytes(bytes)
 }
 
