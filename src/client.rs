@@ -150,7 +150,7 @@ impl Client {
     }
 }
 
-/// A window that a worker holds.
+/// A window that a worker holds; the default one is empty and holds nothing yet.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     /// Its id; empty if it must be restored whole.
@@ -160,27 +160,31 @@ pub struct Window {
 }
 
 impl Window {
-    /// Extends the window by entries that were persisted, as the answer to the
-    /// persist allows.
+    /// Extends the window by entries that were appended, as the answer to the
+    /// persist allows; else it stays the one before them, which the next restore
+    /// brings up to date.
     pub fn extend(&mut self, entries: &[pb::NewEntry], answer: &pb::PersistTranscriptResponse) {
-        // Which entries were stripped or changed the answer does not say.
-        let is_as_sent = answer.stripped.is_empty() && answer.changed_entries.is_empty();
-        self.id = if is_as_sent { answer.window_id.clone() } else { String::new() };
-        if self.id.is_empty() {
-            self.items.clear();
+        if answer.window_id.is_empty() {
             return;
         }
-        let is_message = |entry: &&pb::NewEntry| {
-            matches!(entry.kind(), pb::EntryKind::Unspecified | pb::EntryKind::Message)
+        self.id.clone_from(&answer.window_id);
+        let kind = |entry: &pb::NewEntry| pb::EntryKind::try_from(entry.kind);
+        let is_message = |entry: &pb::NewEntry| {
+            matches!(kind(entry), Ok(pb::EntryKind::Unspecified | pb::EntryKind::Message))
         };
-        let seqs = answer.first_seq..;
-        self.items.extend(entries.iter().zip(seqs).filter(|(entry, _)| is_message(entry)).map(
-            |(entry, seq)| pb::WindowItem {
-                payload: entry.payload.clone(),
-                origin: pb::ItemOrigin::Log.into(),
-                seqs: vec![seq],
-                tokens: 0,
-            },
-        ));
+        let is_stored = |entry: &&pb::NewEntry| {
+            is_message(entry) || matches!(kind(entry), Ok(pb::EntryKind::Meta) | Err(_))
+        };
+        let stored: Vec<_> = entries.iter().filter(is_stored).collect();
+        // Records may have been stripped, and the answer does not say which.
+        let is_all =
+            answer.last_seq.checked_sub(answer.first_seq).map(|more| more + 1) == Some(stored.len() as u64);
+        let messages = stored.into_iter().zip(answer.first_seq..).filter(|(entry, _)| is_message(entry));
+        self.items.extend(messages.map(|(entry, seq)| pb::WindowItem {
+            payload: entry.payload.clone(),
+            origin: pb::ItemOrigin::Log.into(),
+            seqs: if is_all { vec![seq] } else { vec![] },
+            tokens: 0,
+        }));
     }
 }

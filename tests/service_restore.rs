@@ -17,6 +17,7 @@ use pb::FullReason;
 use pb::WireFormat::{self, BedrockConverse, OpenaiChat};
 use pb::window_change::Change;
 use service::{Restored, SESSION, Service, append, append_entries, entry, fresh_id, of_format, text};
+use turnkeep::client::Window;
 use turnkeep::rpc::pb;
 
 on_all_backends!(
@@ -33,6 +34,7 @@ on_embedded_backend!(
     an_interrupted_call_gets_a_result_until_its_own_comes,
     repairs_are_listed,
     records_are_in_no_window,
+    a_window_is_extended_by_messages_alone_and_only_if_all_of_them_were_kept,
     a_window_says_whether_it_fits,
     a_late_result_changes_the_window_from_its_call_on,
     a_header_lists_the_newest_repairs_and_counts_all,
@@ -486,6 +488,66 @@ async fn records_are_in_no_window(backend: Backend) {
     }
     let now = service.window(SESSION).await;
     assert_eq!((now.items, now.header.tokens_before), (held.items, held.header.tokens_before));
+}
+
+async fn a_window_is_extended_by_messages_alone_and_only_if_all_of_them_were_kept(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let session = pb::Session { strip_rules: vec!["claude-code".to_owned()], ..of_format(OpenaiChat) };
+    service.create("s", session).await;
+    service.append(SESSION, &[user(OpenaiChat, "q")]).await;
+    let mut client = service.client.clone();
+    let mut held = Window::default();
+    let restore = pb::RestoreTranscriptRequest { session: SESSION.to_owned(), ..Default::default() };
+    client.restore(&mut held, restore.clone()).await.unwrap();
+    let of_kind = |kind: i32, payload: &str| pb::NewEntry { kind, ..entry(pb::EntryKind::Message, payload) };
+    let noise = r#"{"type":"progress","data":{}}"#;
+    let kept = vec![
+        of_kind(pb::EntryKind::Progress.into(), "{}"),
+        of_kind(pb::EntryKind::Unspecified.into(), &model(OpenaiChat, "one")),
+        of_kind(1_000, r#"{"role":"user","content":"not this"}"#),
+        of_kind(pb::EntryKind::Meta.into(), r#"{"role":"user","content":"nor this"}"#),
+        of_kind(pb::EntryKind::Message.into(), &user(OpenaiChat, "two")),
+    ];
+    let with_noise = |kind: pb::EntryKind| {
+        let mut entries = kept.clone();
+        entries.insert(2, entry(kind, noise));
+        entries
+    };
+    // The seqs are known where no record was stripped.
+    for (entries, seqs) in
+        [(kept.clone(), vec![vec![2], vec![5]]), (with_noise(pb::EntryKind::Meta), vec![vec![]; 2])]
+    {
+        let request = pb::PersistTranscriptRequest {
+            window_id: held.id.clone(),
+            ..append_entries(SESSION, &fresh_id(), entries.clone())
+        };
+        let answer = service.persist(request).await.unwrap();
+        assert_ne!(answer.window_id, "");
+        let before = held.items.len();
+        held.extend(&entries, &answer);
+        assert_eq!(held.items[before..].iter().map(|item| item.seqs.clone()).collect::<Vec<_>>(), seqs);
+        let header = client.restore(&mut held, restore.clone()).await.unwrap();
+        assert_eq!(header.change.unwrap().change, Some(Change::Unchanged(pb::window_change::Unchanged {})));
+        let payloads =
+            |items: &[pb::WindowItem]| items.iter().map(|item| text(&item.payload)).collect::<Vec<_>>();
+        assert_eq!(payloads(&held.items), service.window(SESSION).await.payloads());
+    }
+    let entries = with_noise(pb::EntryKind::Message);
+    let request = pb::PersistTranscriptRequest {
+        window_id: held.id.clone(),
+        ..append_entries(SESSION, "noisy", entries.clone())
+    };
+    let answer = service.persist(request.clone()).await.unwrap();
+    assert_eq!(answer.window_id, "");
+    assert_eq!(service.persist(request).await.unwrap(), answer, "nor is it by a retry");
+    let before = held.items.len();
+    held.extend(&entries, &answer);
+    assert_eq!(held.items.len(), before);
+    let header = client.restore(&mut held, restore).await.unwrap();
+    let delta = pb::window_change::Delta { base_items: before as u64 };
+    assert_eq!(header.change.unwrap().change, Some(Change::Delta(delta)));
+    let payloads: Vec<_> = held.items.iter().map(|item| text(&item.payload)).collect();
+    assert_eq!(payloads, service.window(SESSION).await.payloads());
 }
 
 async fn a_window_says_whether_it_fits(backend: Backend) {

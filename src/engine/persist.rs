@@ -135,7 +135,8 @@ pub struct PersistReply {
     /// Whether the window wants compaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compaction: Option<Compaction>,
-    /// The request's window extended by this turn; empty if there is none.
+    /// The request's window extended by this turn; empty if there is none, or if
+    /// a rule stripped a message.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub window_id: String,
     /// Version that the log was rewound to first.
@@ -237,8 +238,7 @@ impl Engine {
                     if let Some(recorded) = self.inner.meta.turn_of_request(key, &request.request_id).await? {
                         return recorded_reply(&recorded, request_digest);
                     }
-                    let stripped = prepared.stripped;
-                    return no_base.map(|_| self.reply_of_nothing_new(&request, &cached.tip, stripped));
+                    return no_base.map(|_| self.reply_of_nothing_new(&request, &cached.tip, &prepared));
                 }
             };
             let attempts_max = match self.attempt(&request, &cached, &base, &prepared).await {
@@ -416,7 +416,7 @@ impl Engine {
         .await?;
         turn.entries_digest = entries_digest;
         turn.receipt = digest::of_turn(base.turn.receipt, &turn);
-        let reply = self.reply(request, tip, &turn, prepared.stripped.clone(), base);
+        let reply = self.reply(request, tip, &turn, prepared, base);
         Ok(Draft {
             base: base.turn.clone(),
             branch: base.branch.clone(),
@@ -434,7 +434,7 @@ impl Engine {
         request: &PersistRequest,
         tip: &Tip,
         turn: &Turn,
-        stripped: Vec<Stripped>,
+        prepared: &PreparedRequest,
         base: &Base,
     ) -> PersistReply {
         let room = tip.session.profile.room(None, 0);
@@ -455,12 +455,18 @@ impl Engine {
             receipt: turn.receipt,
             first_seq: turn.first_seq,
             last_seq: turn.last_seq,
-            stripped,
+            stripped: prepared.stripped.clone(),
             turn_tokens: turn.tokens,
             log_tokens: turn.log_tokens,
             window_fill,
             compaction,
-            window_id: self.extended_window(request, &base.turn, base.branch.is_none(), turn),
+            // Which messages went the answer does not say, so that a worker could
+            // not extend its window as the id would have it.
+            window_id: if prepared.is_message_stripped {
+                String::new()
+            } else {
+                self.extended_window(request, &base.turn, base.branch.is_none(), turn)
+            },
             rewound_to: base.branch.as_ref().map(|_| base.turn.version),
         }
     }
@@ -490,10 +496,10 @@ impl Engine {
         &self,
         request: &PersistRequest,
         tip: &Tip,
-        stripped: Vec<Stripped>,
+        prepared: &PreparedRequest,
     ) -> PersistReply {
         let base = Base { turn: tip.turn.clone(), branch: None, known: 0 };
-        let mut reply = self.reply(request, tip, &tip.turn, stripped, &base);
+        let mut reply = self.reply(request, tip, &tip.turn, prepared, &base);
         reply.first_seq = tip.turn.last_seq.next();
         reply.turn_tokens = 0;
         reply
@@ -758,6 +764,8 @@ impl Draft {
 struct PreparedRequest {
     entries: Vec<Prepared>,
     stripped: Vec<Stripped>,
+    /// Whether a rule stripped an entry that windows would show.
+    is_message_stripped: bool,
     request_digest: Digest,
 }
 
@@ -784,10 +792,12 @@ fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> Prep
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let rules = &engine.inner.options.strip_rules;
     let mut stripped: BTreeMap<&str, Stripped> = BTreeMap::new();
+    let mut is_message_stripped = false;
     let mut entries = Vec::with_capacity(request.input.entries().len());
     for (index, entry) in request.input.entries().iter().enumerate() {
         let rule = entry.kind.stripped_as().or_else(|| rules.matching(&session.strip_rules, &entry.payload));
         if let Some(rule) = rule {
+            is_message_stripped |= entry.kind == EntryKind::Message;
             let count = stripped.entry(rule).or_insert_with(|| Stripped {
                 rule: rule.to_owned(),
                 count: 0,
@@ -813,6 +823,7 @@ fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> Prep
     PreparedRequest {
         entries,
         stripped: stripped.into_values().collect(),
+        is_message_stripped,
         request_digest: digest_of(request),
     }
 }
