@@ -2,6 +2,8 @@
 //!
 //! deploy/turnkeep.toml shows all of them with their defaults.
 
+mod variables;
+
 use crate::engine::{Options, StripRules};
 use crate::limits;
 use crate::model::ModelProfile;
@@ -13,6 +15,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use variables::{Kind, SCALARS, setting_of_variable};
 
 /// Why settings could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -267,6 +270,17 @@ impl Default for Log {
     }
 }
 
+impl Log {
+    /// A word that would be taken for a module's name, and silence all others.
+    fn unknown_level(&self) -> Option<&str> {
+        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+        let mut directives = self.level.split(',').map(str::trim);
+        directives.find(|directive| {
+            !directive.contains(['=', '[', ':']) && !LEVELS.contains(&directive.to_ascii_lowercase().as_str())
+        })
+    }
+}
+
 /// Form of the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -277,55 +291,6 @@ pub enum LogFormat {
     /// One JSON object a line.
     Json,
 }
-
-/// What a setting that the environment or a flag can give is read as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Text,
-    Integer,
-    Boolean,
-}
-
-/// The settings that the environment and flags can give: all but tables of
-/// names that the operator chooses.
-const SCALARS: &[(&str, Kind)] = &[
-    ("server.listen", Kind::Text),
-    ("server.http_listen", Kind::Text),
-    ("server.reflection", Kind::Boolean),
-    ("server.drain_grace_seconds", Kind::Integer),
-    ("server.persist_bytes_in_flight", Kind::Integer),
-    ("server.persist_wait_seconds", Kind::Integer),
-    ("store.data_dir", Kind::Text),
-    ("store.metadata", Kind::Text),
-    ("store.acquire_seconds", Kind::Integer),
-    ("store.pools.write", Kind::Integer),
-    ("store.pools.read", Kind::Integer),
-    ("store.pools.background", Kind::Integer),
-    ("blobs.kind", Kind::Text),
-    ("blobs.bucket", Kind::Text),
-    ("blobs.endpoint", Kind::Text),
-    ("blobs.region", Kind::Text),
-    ("blobs.prefix", Kind::Text),
-    ("blobs.path_style", Kind::Boolean),
-    ("seal.when", Kind::Text),
-    ("seal.raw_bytes", Kind::Integer),
-    ("seal.old_raw_bytes", Kind::Integer),
-    ("seal.old_seconds", Kind::Integer),
-    ("seal.oldest_seconds", Kind::Integer),
-    ("seal.interval_seconds", Kind::Integer),
-    ("cache.segment_bytes", Kind::Integer),
-    ("cache.window_bytes", Kind::Integer),
-    ("sweep.interval_seconds", Kind::Integer),
-    ("sweep.grace_seconds", Kind::Integer),
-    ("sweep.erase_max", Kind::Integer),
-    ("log.format", Kind::Text),
-    ("log.level", Kind::Text),
-];
-
-/// Variables that begin like settings and are none.
-const OTHER_VARIABLES: &[&str] = &["TURNKEEP_CONFIG", "TURNKEEP_ADDRESS", "TURNKEEP_TRANSCRIPTS"];
-/// Beginnings of variables that only tests read.
-const TEST_VARIABLES: &[&str] = &["TURNKEEP_TEST_", "TURNKEEP_REQUIRE_", "TURNKEEP_BENCH_"];
 
 impl Settings {
     /// Reads the settings: the file, if there is one, then variables, then flags
@@ -352,7 +317,7 @@ impl Settings {
             }
         };
         for (name, value) in variables {
-            if let Some((path, kind)) = setting_of_variable(&name)? {
+            if let Some((path, kind)) = setting_of_variable(&name, &value)? {
                 set(&mut table, &name, path, kind, &value)?;
                 read(&table, &name)?;
             }
@@ -383,6 +348,13 @@ impl Settings {
                 origin: "server.persist_bytes_in_flight".to_owned(),
                 problem,
             });
+        }
+        if let Some(unknown) = self.log.unknown_level() {
+            let problem = format!(
+                "{unknown:?} is no level: give error, warn, info, debug or trace, or directives such as \
+                 info,turnkeep::engine=debug"
+            );
+            return Err(SettingsError::Invalid { origin: "log.level".to_owned(), problem });
         }
         for (name, profile) in &self.profiles {
             if profile.context_window_tokens == 0 || profile.context_window_tokens > limits::TOKENS_MAX {
@@ -415,23 +387,6 @@ impl Settings {
             ..Options::default()
         }
     }
-}
-
-/// The setting that a variable gives; nothing if the variable is not ours.
-fn setting_of_variable(name: &str) -> Result<Option<(&'static str, Kind)>, SettingsError> {
-    let is_other =
-        OTHER_VARIABLES.contains(&name) || TEST_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
-    if !name.starts_with("TURNKEEP_") || is_other {
-        return Ok(None);
-    }
-    match SCALARS.iter().find(|(path, _)| variable_of_setting(path) == name) {
-        Some((path, kind)) => Ok(Some((path, *kind))),
-        None => Err(SettingsError::Unknown { origin: name.to_owned() }),
-    }
-}
-
-fn variable_of_setting(path: &str) -> String {
-    format!("TURNKEEP_{}", path.replace('.', "_").to_ascii_uppercase())
 }
 
 fn set(
@@ -476,6 +431,7 @@ fn invalid(origin: &str, error: &toml::de::Error) -> SettingsError {
 
 #[cfg(test)]
 mod tests {
+    use super::variables::variable_of_setting;
     use super::*;
 
     fn load(text: &str, variables: &[(&str, &str)], flags: &[&str]) -> Result<Settings, SettingsError> {
@@ -513,6 +469,17 @@ mod tests {
             assert!(error.contains(name), "{error} does not name {name}");
         }
         assert!(load("", &[("TURNKEEP_TEST_POSTGRES", "x"), ("PATH", "x")], &[]).is_ok());
+    }
+
+    #[test]
+    fn a_level_that_is_none_is_refused() {
+        for level in ["info", "WARN", "off", "info,turnkeep::engine=debug", "turnkeep::rpc", "[span]=debug"] {
+            load("", &[("TURNKEEP_LOG_LEVEL", level)], &[]).unwrap();
+        }
+        for level in ["loud", "", "info,verbos", "turnkeep"] {
+            let error = load("", &[("TURNKEEP_LOG_LEVEL", level)], &[]).unwrap_err().to_string();
+            assert!(error.starts_with("log.level: "), "{level}: {error}");
+        }
     }
 
     #[test]

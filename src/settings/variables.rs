@@ -1,0 +1,142 @@
+//! The settings by their names in the environment and in flags.
+
+use super::SettingsError;
+
+/// What a setting that the environment or a flag can give is read as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Integer,
+    Boolean,
+}
+
+/// The settings that the environment and flags can give: all but tables of
+/// names that the operator chooses.
+pub(super) const SCALARS: &[(&str, Kind)] = &[
+    ("server.listen", Kind::Text),
+    ("server.http_listen", Kind::Text),
+    ("server.reflection", Kind::Boolean),
+    ("server.drain_grace_seconds", Kind::Integer),
+    ("server.persist_bytes_in_flight", Kind::Integer),
+    ("server.persist_wait_seconds", Kind::Integer),
+    ("store.data_dir", Kind::Text),
+    ("store.metadata", Kind::Text),
+    ("store.acquire_seconds", Kind::Integer),
+    ("store.pools.write", Kind::Integer),
+    ("store.pools.read", Kind::Integer),
+    ("store.pools.background", Kind::Integer),
+    ("blobs.kind", Kind::Text),
+    ("blobs.bucket", Kind::Text),
+    ("blobs.endpoint", Kind::Text),
+    ("blobs.region", Kind::Text),
+    ("blobs.prefix", Kind::Text),
+    ("blobs.path_style", Kind::Boolean),
+    ("seal.when", Kind::Text),
+    ("seal.raw_bytes", Kind::Integer),
+    ("seal.old_raw_bytes", Kind::Integer),
+    ("seal.old_seconds", Kind::Integer),
+    ("seal.oldest_seconds", Kind::Integer),
+    ("seal.interval_seconds", Kind::Integer),
+    ("cache.segment_bytes", Kind::Integer),
+    ("cache.window_bytes", Kind::Integer),
+    ("sweep.interval_seconds", Kind::Integer),
+    ("sweep.grace_seconds", Kind::Integer),
+    ("sweep.erase_max", Kind::Integer),
+    ("log.format", Kind::Text),
+    ("log.level", Kind::Text),
+];
+
+/// Variables that begin like settings and are none.
+const OTHER_VARIABLES: &[&str] = &["TURNKEEP_CONFIG", "TURNKEEP_ADDRESS", "TURNKEEP_TRANSCRIPTS"];
+/// Beginnings of variables that only tests read.
+const TEST_VARIABLES: &[&str] = &["TURNKEEP_TEST_", "TURNKEEP_REQUIRE_", "TURNKEEP_BENCH_"];
+
+/// The setting that a variable gives; nothing if the variable is not ours.
+pub(super) fn setting_of_variable(
+    name: &str,
+    value: &str,
+) -> Result<Option<(&'static str, Kind)>, SettingsError> {
+    let Some(rest) = name.strip_prefix("TURNKEEP_") else { return Ok(None) };
+    let is_other =
+        OTHER_VARIABLES.contains(&name) || TEST_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
+    match SCALARS.iter().find(|(path, _)| variable_of_setting(path) == name) {
+        Some((path, kind)) => Ok(Some((path, *kind))),
+        None if is_other || is_of_service_link(rest, value) => Ok(None),
+        None => Err(SettingsError::Unknown { origin: name.to_owned() }),
+    }
+}
+
+/// Whether Kubernetes, or Docker for a link, has set a variable to say where a
+/// service is whose name begins with `turnkeep`; `name` is the part behind
+/// `TURNKEEP_`. Sources: Kubernetes, "Accessing the Service: Environment
+/// variables"; Docker, "Legacy container links".
+fn is_of_service_link(name: &str, value: &str) -> bool {
+    const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_url = || {
+        PROTOCOLS.iter().any(|protocol| value.starts_with(&format!("{}://", protocol.to_ascii_lowercase())))
+    };
+    // The service may be `turnkeep-grpc`: then more words come first.
+    let words: Vec<_> = name.split('_').collect();
+    let is_link = |words: &[&str]| match words {
+        ["SERVICE", "HOST"] | ["SERVICE", "PORT", ..] => true,
+        ["PORT"] => is_url(),
+        ["PORT", number, protocol] | ["PORT", number, protocol, "PROTO" | "PORT" | "ADDR"] => {
+            is_number(number) && PROTOCOLS.contains(protocol)
+        }
+        _ => false,
+    };
+    let of_docker = match words.as_slice() {
+        ["NAME"] => value.starts_with('/'),
+        ["ENV", ..] => true,
+        _ => false,
+    };
+    of_docker || (0..words.len()).any(|start| words.get(start..).is_some_and(is_link))
+}
+
+pub(super) fn variable_of_setting(path: &str) -> String {
+    format!("TURNKEEP_{}", path.replace('.', "_").to_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_say_where_a_service_is_are_passed_over() {
+        let links = [
+            ("TURNKEEP_SERVICE_HOST", "10.0.0.7"),
+            ("TURNKEEP_SERVICE_PORT", "50051"),
+            ("TURNKEEP_SERVICE_PORT_GRPC", "50051"),
+            ("TURNKEEP_SERVICE_PORT_HTTP_METRICS", "9464"),
+            ("TURNKEEP_PORT", "tcp://10.0.0.7:50051"),
+            ("TURNKEEP_PORT_50051_TCP", "tcp://10.0.0.7:50051"),
+            ("TURNKEEP_PORT_50051_TCP_PROTO", "tcp"),
+            ("TURNKEEP_PORT_50051_TCP_PORT", "50051"),
+            ("TURNKEEP_PORT_50051_TCP_ADDR", "10.0.0.7"),
+            ("TURNKEEP_PORT_53_UDP_ADDR", "10.0.0.7"),
+            ("TURNKEEP_GRPC_HEADLESS_SERVICE_HOST", "10.0.0.7"),
+            ("TURNKEEP_GRPC_HEADLESS_PORT", "tcp://10.0.0.7:50051"),
+            ("TURNKEEP_NAME", "/worker/turnkeep"),
+            ("TURNKEEP_ENV_PATH", "/bin"),
+        ];
+        for (name, value) in links {
+            assert_eq!(setting_of_variable(name, value).unwrap(), None, "{name}");
+        }
+        let others = [
+            ("TURNKEEP_PORT", "50051"),
+            ("TURNKEEP_SERVER_PORT", "50051"),
+            ("TURNKEEP_PORT_X_TCP", "tcp://10.0.0.7:50051"),
+            ("TURNKEEP_PORT_50051", "tcp://10.0.0.7:50051"),
+            ("TURNKEEP_PORT_50051_TCP_NAME", "x"),
+            ("TURNKEEP_SERVICE", "x"),
+            ("TURNKEEP_SERVICE_ADDR", "x"),
+            ("TURNKEEP_NAME", "x"),
+            ("TURNKEEP_", "x"),
+        ];
+        for (name, value) in others {
+            let error = setting_of_variable(name, value).unwrap_err().to_string();
+            assert_eq!(error, format!("{name} is not a setting"));
+        }
+    }
+}
