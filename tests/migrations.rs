@@ -265,3 +265,31 @@ async fn of_processes_that_migrate_at_the_same_time_one_applies_each_migration()
     assert!(!applied.is_empty() && applied.iter().all(|numbers| *numbers == all), "{applied:?}");
     assert_serves(&database).await;
 }
+
+/// In a database of its own, since the migrator's lock is one for all schemas.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_waits_longer_for_others_than_for_one_lock() {
+    use sqlx::{Connection as _, Executor as _};
+    let Some(shared) = Database::empty_postgres().await else { return };
+    let name = format!("turnkeep_waits_{}", std::process::id());
+    shared.execute_made(format!("CREATE DATABASE {name}")).await;
+    let server = std::env::var("TURNKEEP_TEST_POSTGRES").unwrap();
+    let (server, _) = server.rsplit_once('/').unwrap();
+    let database = Database::new_schema(&format!("{server}/{name}")).await;
+    let mut other = sqlx::PgConnection::connect(database.url().unwrap()).await.unwrap();
+    other.execute("BEGIN").await.unwrap();
+    other.execute("CREATE TABLE _sqlx_migrations (held BIGINT)").await.unwrap();
+    let meta = database.another().await;
+    let migrating = tokio::spawn(async move { meta.migrate().await });
+    let mut waited: BTreeSet<String> = BTreeSet::new();
+    while waited.len() < 2 {
+        assert!(!migrating.is_finished(), "{:?}", migrating.await);
+        let waiting = "SELECT pid::text FROM pg_locks WHERE NOT granted AND locktype = 'transactionid' \
+                       AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())";
+        waited.extend(database.rows(waiting).await.into_iter().flatten());
+        turnkeep::clock::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    other.execute("ROLLBACK").await.unwrap();
+    assert_eq!(migrating.await.unwrap().unwrap().len(), MIGRATIONS.len());
+    assert_serves(&database).await;
+}

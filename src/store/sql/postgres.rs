@@ -7,6 +7,7 @@ use crate::model::GenerationId;
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
 use secrecy::{ExposeSecret as _, SecretString};
+use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgDatabaseError, PgRow, PgSeverity};
 use sqlx::{Column as _, Connection as _, Executor as _, PgConnection, Row as _, TypeInfo as _};
 use std::str::FromStr as _;
@@ -15,6 +16,8 @@ use std::time::Duration;
 /// Advisory locks of writer generations have this first number; the second is
 /// the generation.
 const GENERATION_LOCKS: i32 = 0x7475_726e;
+/// Times that a migration waits for locks, 3 seconds each: a minute in all.
+const MIGRATE_ATTEMPTS: u32 = 20;
 
 /// How to reach a Postgres database.
 #[derive(Clone, Debug)]
@@ -120,14 +123,29 @@ impl Database for Postgres {
     }
 
     async fn migrate(&self, migrator: &sqlx::migrate::Migrator, to: Option<i64>) -> Result<(), StoreError> {
-        // A connection of its own: the migrator's session lock must not get
-        // into a pool.
         let failed = |error| StoreError::caused(ErrorKind::Internal, "migrate", error);
-        let mut connection =
-            PgConnection::connect_with(&self.connect).await.map_err(|e| classify("connect", e))?;
-        connection.execute("SET lock_timeout = '3s'").await.map_err(|e| classify("set lock_timeout", e))?;
-        migrator.run_direct(to, &mut connection, false).await.map_err(failed)?;
-        connection.close().await.map_err(|error| classify("close", error))
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            // A connection of its own: the migrator's session lock must not get
+            // into a pool.
+            let mut connection =
+                PgConnection::connect_with(&self.connect).await.map_err(|e| classify("connect", e))?;
+            // Whoever waits for a table's lock keeps all others from the table.
+            let set = connection.execute("SET lock_timeout = '3s'").await;
+            set.map_err(|e| classify("set lock_timeout", e))?;
+            let migrated = migrator.run_direct(to, &mut connection, false).await;
+            let closed = connection.close().await;
+            match migrated {
+                // The migrator's lock is one for the whole database, so that others
+                // who migrate may take longer.
+                Err(error) if is_lock_timeout(&error) && attempts < MIGRATE_ATTEMPTS => {}
+                migrated => {
+                    migrated.map_err(failed)?;
+                    return closed.map_err(|error| classify("close", error));
+                }
+            }
+        }
     }
 }
 
@@ -242,6 +260,14 @@ fn is_disconnect(error: &sqlx::Error) -> bool {
             .is_some_and(|error| matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic)),
         _ => false,
     }
+}
+
+/// Whether a migration came to nothing because somebody held a lock for too long.
+fn is_lock_timeout(error: &MigrateError) -> bool {
+    let (MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) = error else {
+        return false;
+    };
+    error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("55P03"))
 }
 
 fn statement_error(sql: Sql, error: sqlx::Error) -> StoreError {
