@@ -33,6 +33,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::transport::Server;
+use tonic::server::NamedService;
 use tonic::transport::server::TcpIncoming;
 use tower::util::MapResponseLayer;
 
@@ -40,6 +41,9 @@ use tower::util::MapResponseLayer;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Calls of one connection at the same time.
+/// The services as health checks name them.
+const SESSIONS: &str = <SessionServiceServer<Sessions> as NamedService>::NAME;
+const TRANSCRIPTS: &str = <TranscriptServiceServer<Transcripts> as NamedService>::NAME;
 const STREAMS_PER_CONNECTION: u32 = 256;
 /// Connections are closed in order after this time, so that clients spread over
 /// replicas.
@@ -207,7 +211,7 @@ impl Running {
             .max_decoding_message_size(REQUEST_BYTES_MAX)
             // One entry may be as large as a request; its envelope comes on top.
             .max_encoding_message_size(2 * REQUEST_BYTES_MAX);
-        let (health, health_service) = tonic_health::server::health_reporter();
+        let (mut health, health_service) = tonic_health::server::health_reporter();
         let mut router = Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
@@ -279,6 +283,11 @@ impl Running {
         drop(self.stores);
         tracing::info!("turnkeep has stopped");
     }
+                // Watchers are told that, and then that it was the last: else the
+                // drain would wait for them until its grace is over.
+                for service in ["", SESSIONS, TRANSCRIPTS] {
+                    health.clear_service_status(service).await;
+                }
 }
 
 async fn ready(State((engine, stop)): State<(Engine, CancellationToken)>) -> (StatusCode, String) {

@@ -27,6 +27,7 @@ on_all_backends!(a_stop_lets_calls_in_progress_finish);
 on_embedded_backend!(
     a_stop_that_cuts_a_call_off_still_finishes_its_commit,
     health_tells_whether_it_serves,
+    a_stop_does_not_wait_for_those_who_watch_its_health,
     reflection_describes_both_services_in_both_versions,
     reflection_can_be_turned_off,
     probes_answer_over_http,
@@ -87,6 +88,33 @@ async fn health_tells_whether_it_serves(backend: Backend) {
     assert_eq!(changes.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
     let ((), change) = futures::join!(service.stop(), changes.message());
     assert_eq!(change.unwrap().unwrap().status(), ServingStatus::NotServing);
+}
+
+async fn a_stop_does_not_wait_for_those_who_watch_its_health(backend: Backend) {
+    let grace = Duration::from_hours(1);
+    let service = Service::start_with(&backend, |settings| {
+        settings.server.drain_grace_seconds = grace.as_secs();
+    })
+    .await;
+    let mut watchers = Vec::new();
+    for name in ["", "turnkeep.v1.SessionService", "turnkeep.v1.TranscriptService"] {
+        let request = HealthCheckRequest { service: name.to_owned() };
+        let mut client = HealthClient::new(service.channel().await);
+        eventually("it is there to be watched", async || client.clone().check(request.clone()).await.is_ok())
+            .await;
+        watchers.push(client.watch(request).await.unwrap().into_inner());
+    }
+    let told = futures::future::join_all(watchers.iter_mut().map(async |changes| {
+        let mut told = Vec::new();
+        while let Some(change) = changes.message().await.unwrap() {
+            told.push(change.status());
+        }
+        told
+    }));
+    let stopped =
+        turnkeep::clock::deadline(Duration::from_mins(1), async { futures::join!(service.stop(), told) });
+    let ((), told) = stopped.await.unwrap();
+    assert_eq!(told, vec![vec![ServingStatus::Serving, ServingStatus::NotServing]; 3]);
 }
 
 async fn reflection_describes_both_services_in_both_versions(backend: Backend) {
