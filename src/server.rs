@@ -9,7 +9,7 @@ use crate::model::{TenantId, Tokenizer, WireFormat};
 use crate::rpc::pb::session_service_server::SessionServiceServer;
 use crate::rpc::pb::transcript_service_server::TranscriptServiceServer;
 use crate::rpc::{self, Admission, Sessions, Transcripts, pb};
-use crate::settings::{self, Blobs, BlobsKind, Metadata, Settings};
+use crate::settings::{self, BlobsKind, Metadata, Settings};
 use crate::store::local::LocalBlobs;
 use crate::store::metered::MeteredBlobs;
 #[cfg(feature = "s3")]
@@ -24,26 +24,27 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use metrics_exporter_prometheus::PrometheusHandle;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::transport::Server;
 use tonic::server::NamedService;
+use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tower::util::MapResponseLayer;
 
 /// Pings find connections whose other end is gone.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Calls of one connection at the same time.
 /// The services as health checks name them.
 const SESSIONS: &str = <SessionServiceServer<Sessions> as NamedService>::NAME;
 const TRANSCRIPTS: &str = <TranscriptServiceServer<Transcripts> as NamedService>::NAME;
+/// Calls of one connection at the same time.
 const STREAMS_PER_CONNECTION: u32 = 256;
 /// Connections are closed in order after this time, so that clients spread over
 /// replicas.
@@ -69,29 +70,68 @@ impl Stores {
         let local = embedded || settings.blobs.kind == BlobsKind::Local;
         let data_dir = &settings.store.data_dir;
         let lock = if local {
-            fs::create_dir_all(data_dir).with_context(|| format!("cannot make {}", data_dir.display()))?;
+            // Transcripts are nobody else's business.
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
+            made.with_context(|| format!("cannot make {}", data_dir.display()))?;
             if exclusive { Some(Arc::new(lock(data_dir)?)) } else { None }
         } else {
             None
         };
         let meta = open_metadata(settings).await?;
-        let blobs = open_blobs(&settings.blobs, data_dir, entropy, exclusive).await?;
-        Ok(Self { meta, blobs: Arc::new(MeteredBlobs::new(blobs)), embedded, _lock: lock })
+        let blobs = open_blobs(settings, entropy, exclusive).await?;
+        Ok(Self { meta, blobs, embedded, _lock: lock })
     }
 }
 
 fn lock(data_dir: &Path) -> anyhow::Result<File> {
     let path = data_dir.join("lock");
     let file = File::options().create(true).write(true).truncate(false).open(&path)?;
-    file.try_lock().with_context(|| format!("another process uses {}", data_dir.display()))?;
-    Ok(file)
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => anyhow::bail!("another process uses {}", data_dir.display()),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
+    }
+}
+
+/// Fails if the settings name an embedded database that is not there: a command
+/// that opened it would make an empty one, and have an answer for a wrong place.
+pub fn check_database(settings: &Settings) -> anyhow::Result<()> {
+    match settings.store.metadata {
+        Metadata::Sqlite => check_is_there("database", &database(&settings.store.data_dir)),
+        Metadata::Postgres(_) => Ok(()),
+    }
+}
+
+/// The same of local blobs.
+pub fn check_blobs(settings: &Settings) -> anyhow::Result<()> {
+    match settings.blobs.kind {
+        BlobsKind::Local => check_is_there("directory of blobs", &blobs_dir(&settings.store.data_dir)),
+        BlobsKind::S3 => Ok(()),
+    }
+}
+
+fn check_is_there(what: &str, path: &Path) -> anyhow::Result<()> {
+    let place = path.display();
+    let is_there = path.try_exists().with_context(|| format!("cannot look for {place}"))?;
+    anyhow::ensure!(is_there, "there is no {what} at {place}: store.data_dir must be that of the service");
+    Ok(())
+}
+
+fn database(data_dir: &Path) -> PathBuf {
+    data_dir.join("turnkeep.db")
+}
+
+fn blobs_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("blobs")
 }
 
 /// Opens the metadata store.
 pub async fn open_metadata(settings: &Settings) -> anyhow::Result<Arc<dyn MetaStore>> {
     let store = &settings.store;
     Ok(match &store.metadata {
-        Metadata::Sqlite => Arc::new(SqlMetaStore::sqlite(&store.data_dir.join("turnkeep.db")).await?),
+        Metadata::Sqlite => Arc::new(SqlMetaStore::sqlite(&database(&store.data_dir)).await?),
         Metadata::Postgres(url) => Arc::new(SqlMetaStore::postgres(&PostgresOptions {
             url: url.clone(),
             pools: store.pools,
@@ -100,16 +140,18 @@ pub async fn open_metadata(settings: &Settings) -> anyhow::Result<Arc<dyn MetaSt
     })
 }
 
+/// Opens the object store. With `exclusive`, what a crash has left half-written
+/// is removed.
 #[cfg_attr(not(feature = "s3"), expect(clippy::unused_async, reason = "S3 is connected to"))]
-async fn open_blobs(
-    blobs: &Blobs,
-    data_dir: &Path,
+pub async fn open_blobs(
+    settings: &Settings,
     entropy: &Arc<Entropy>,
     exclusive: bool,
 ) -> anyhow::Result<Arc<dyn BlobStore>> {
-    Ok(match blobs.kind {
+    let blobs = &settings.blobs;
+    let store: Arc<dyn BlobStore> = match blobs.kind {
         BlobsKind::Local => {
-            let local = LocalBlobs::open(&data_dir.join("blobs"), entropy.clone())?;
+            let local = LocalBlobs::open(&blobs_dir(&settings.store.data_dir), entropy.clone())?;
             if exclusive {
                 local.remove_leftovers()?;
             }
@@ -128,7 +170,8 @@ async fn open_blobs(
         ),
         #[cfg(not(feature = "s3"))]
         BlobsKind::S3 => anyhow::bail!("this binary was built without S3"),
-    })
+    };
+    Ok(Arc::new(MeteredBlobs::new(store)))
 }
 
 /// A service that runs.
@@ -240,6 +283,11 @@ impl Running {
                 health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
                 health.set_not_serving::<SessionServiceServer<Sessions>>().await;
                 health.set_not_serving::<TranscriptServiceServer<Transcripts>>().await;
+                // Watchers are told that, and then that it was the last: else the
+                // drain would wait for them until its grace is over.
+                for service in ["", SESSIONS, TRANSCRIPTS] {
+                    health.clear_service_status(service).await;
+                }
             };
             let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
             if let Err(error) = router.serve_with_incoming_shutdown(incoming, stopped).await {
@@ -283,11 +331,6 @@ impl Running {
         drop(self.stores);
         tracing::info!("turnkeep has stopped");
     }
-                // Watchers are told that, and then that it was the last: else the
-                // drain would wait for them until its grace is over.
-                for service in ["", SESSIONS, TRANSCRIPTS] {
-                    health.clear_service_status(service).await;
-                }
 }
 
 async fn ready(State((engine, stop)): State<(Engine, CancellationToken)>) -> (StatusCode, String) {

@@ -11,7 +11,7 @@ mod growth;
 #[path = "cli/operate.rs"]
 mod operate;
 
-use backends::{Backend, on_backend, on_embedded_backend};
+use backends::{Backend, Pair, on_backend, on_embedded_backend};
 use command::{Lines, Served};
 use serde_json::{Value, json};
 use std::fs;
@@ -51,10 +51,18 @@ fn assert_has(value: &Value, like: &Value) {
     assert_eq!(part(value, like), *like);
 }
 
-/// Starts a service for a backend, whose schema is made by `turnkeep migrate`.
+/// Makes the schema, unless the service does.
+fn migrate(backend: &Backend) {
+    if matches!(backend.pair, Pair::PostgresLocal | Pair::PostgresS3) {
+        command::run(&["migrate"], &backend.variables()).output();
+    }
+}
+
+/// Starts a service for a backend.
 async fn serve(backend: &Backend) -> Served {
     let variables = backend.variables();
     command::run(&["migrate"], &variables).output();
+    migrate(backend);
     Served::start(&variables, &["sweep.grace_seconds=0"]).await
 }
 

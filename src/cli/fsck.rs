@@ -5,12 +5,15 @@ use super::output::{print, print_json, progress, say, table};
 use crate::clock::SystemClock;
 use crate::engine::{self, Engine, Finding, FsckOptions};
 use crate::entropy::Entropy;
-use crate::server::{self, Stores};
-use crate::settings::Settings;
+use crate::server;
+use crate::settings::{Metadata, Settings};
+use crate::store::{BlobStore, MetaStore};
 use clap::Args;
 use std::sync::Arc;
 
-/// Check the metadata against the blobs. Exits with 1 if anything is wrong.
+/// Check the metadata against the blobs, beside a running service or without
+/// one. Exits with 0 if all is sound, and with 1 if not or if it cannot be
+/// told; nothing is changed.
 #[derive(Debug, Args)]
 pub(super) struct Fsck {
     #[command(flatten)]
@@ -22,7 +25,8 @@ pub(super) struct Fsck {
     #[arg(long, requires = "target", conflicts_with = "deep")]
     rebuild: bool,
     /// Where --rebuild writes: a new directory for SQLite, or the URL of an
-    /// empty Postgres database
+    /// empty Postgres database; without --rebuild, what it wrote and is to be
+    /// checked against the blobs of the settings
     #[arg(long, value_name = "DIR|URL")]
     target: Option<String>,
     /// Print JSON
@@ -33,14 +37,29 @@ pub(super) struct Fsck {
 impl Fsck {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let settings = self.settings.load()?;
+        let mut of_target = settings.clone();
+        if let Some(target) = &self.target {
+            if target.contains("://") {
+                of_target.store.metadata = target.to_owned().try_into().map_err(anyhow::Error::msg)?;
+            } else {
+                of_target.store.metadata = Metadata::Sqlite;
+                of_target.store.data_dir = target.into();
+            }
+        }
         let entropy = Arc::new(Entropy::from_os());
-        let stores = Stores::open(&settings, &entropy, false).await?;
-        let findings = match &self.target {
-            Some(target) if self.rebuild => self.rebuild(&settings, &stores, target).await?,
-            _ => self.check(&settings, &stores, entropy).await?,
+        server::check_blobs(&settings)?;
+        let findings = if self.rebuild {
+            let blobs = server::open_blobs(&settings, &entropy, false).await?;
+            self.rebuild(blobs.as_ref(), &of_target).await?
+        } else {
+            server::check_database(&of_target)?;
+            let meta = server::open_metadata(&of_target).await?;
+            let blobs = server::open_blobs(&settings, &entropy, false).await?;
+            self.check(&settings, meta, blobs, entropy).await?
         };
         match findings {
             0 => Ok(()),
+            1 => anyhow::bail!("1 finding"),
             findings => anyhow::bail!("{findings} findings"),
         }
     }
@@ -48,10 +67,10 @@ impl Fsck {
     async fn check(
         &self,
         settings: &Settings,
-        stores: &Stores,
+        meta: Arc<dyn MetaStore>,
+        blobs: Arc<dyn BlobStore>,
         entropy: Arc<Entropy>,
     ) -> anyhow::Result<usize> {
-        let (meta, blobs) = (stores.meta.clone(), stores.blobs.clone());
         meta.ping().await?;
         let options = settings.engine_options();
         let engine = Engine::without_upkeep(meta, blobs, Arc::new(SystemClock), entropy, options).await?;
@@ -72,24 +91,21 @@ impl Fsck {
                 ("orphans", report.orphans),
             ];
             print_counts(&counts, &report.findings)?;
+            if report.findings.is_empty() {
+                say(if self.deep { "sound" } else { "sound, as far as can be told without --deep" });
+            }
         }
         Ok(report.findings.len())
     }
 
-    async fn rebuild(&self, settings: &Settings, stores: &Stores, target: &str) -> anyhow::Result<usize> {
-        let mut target_settings = settings.clone();
-        if target.contains("://") {
-            target_settings.store.metadata = target.to_owned().try_into().map_err(anyhow::Error::msg)?;
-        } else {
-            target_settings.store.metadata = crate::settings::Metadata::Sqlite;
-            target_settings.store.data_dir = target.into();
-            std::fs::create_dir_all(target)?;
+    async fn rebuild(&self, blobs: &dyn BlobStore, of_target: &Settings) -> anyhow::Result<usize> {
+        if matches!(of_target.store.metadata, Metadata::Sqlite) {
+            std::fs::create_dir_all(&of_target.store.data_dir)?;
         }
-        let meta = server::open_metadata(&target_settings).await?;
+        let meta = server::open_metadata(of_target).await?;
         meta.migrate().await?;
         let bar = progress(None, "blobs");
-        let report =
-            engine::rebuild(stores.blobs.as_ref(), meta.as_ref(), |done| bar.set_position(done)).await;
+        let report = engine::rebuild(blobs, meta.as_ref(), |done| bar.set_position(done)).await;
         bar.finish_and_clear();
         let report = report?;
         if self.json {
@@ -106,7 +122,15 @@ impl Fsck {
             print_counts(&counts, &report.findings)?;
         }
         say(&format!("no blob tells of: {}", report.not_in_blobs));
-        say("a candidate: check it with `turnkeep fsck --deep` before anything is served from it");
+        // A URL may hold a password.
+        let target = match &of_target.store.metadata {
+            Metadata::Sqlite => of_target.store.data_dir.display().to_string(),
+            Metadata::Postgres(_) => "URL".to_owned(),
+        };
+        say(&format!(
+            "a candidate: with the same settings, check it with `turnkeep fsck --deep --target {target}` \
+             before anything is served from it"
+        ));
         Ok(report.findings.len())
     }
 }

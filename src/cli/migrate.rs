@@ -5,7 +5,8 @@ use super::output::say;
 use crate::server;
 use clap::Args;
 
-/// Bring the schema up to date.
+/// Bring the schema of a database that is there up to date. The embedded one is
+/// made, and kept up to date, by `turnkeep serve` alone.
 #[derive(Debug, Args)]
 pub(super) struct Migrate {
     #[command(flatten)]
@@ -15,9 +16,7 @@ pub(super) struct Migrate {
 impl Migrate {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let settings = self.settings.load()?;
-        if matches!(settings.store.metadata, crate::settings::Metadata::Sqlite) {
-            std::fs::create_dir_all(&settings.store.data_dir)?;
-        }
+        server::check_database(&settings)?;
         let applied = server::open_metadata(&settings).await?.migrate().await?;
         match applied.as_slice() {
             [] => say("the schema is up to date"),

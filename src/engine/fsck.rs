@@ -140,7 +140,7 @@ impl Engine {
         options: FsckOptions,
         report: &mut FsckReport,
     ) -> Result<(), Error> {
-        let place = format!("{}/{}", key.tenant, key.branch);
+        let place = format!("{}/{} branch {}", key.tenant, branch.session.resource_name(), key.branch);
         let mut findings = Vec::new();
         match self.rows(key, branch).await {
             Ok(Some(rows)) => {

@@ -2,7 +2,7 @@
 
 use crate::backends::{Backend, on_backend};
 use crate::command::{self, Served};
-use crate::{CLAUDE_CODE, CONVERSATION, serve};
+use crate::{CLAUDE_CODE, CONVERSATION, migrate, serve};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -81,7 +81,7 @@ fn copy_directory(from: &Path, to: &Path) {
 
 async fn a_store_is_rebuilt_and_served_from(backend: Backend) {
     let variables = backend.variables();
-    command::run(&["migrate"], &variables).output();
+    migrate(&backend);
     let served = Served::start(&variables, &["seal.when=every_turn"]).await;
     served.run(&["transcript", "import", CONVERSATION, "--session", "flaky"]).output();
     served.run(&["transcript", "import", CLAUDE_CODE, "--session", "gone", "--verbatim"]).output();
@@ -115,6 +115,10 @@ async fn a_store_is_rebuilt_and_served_from(backend: Backend) {
     let failure = command::run(&rebuild, &variables);
     assert_eq!(failure.status.code(), Some(1));
     assert!(failure.stderr.contains("is not empty"), "{}", failure.stderr);
+
+    let check = ["fsck", "--deep", "--target", target.to_str().unwrap(), "--json"];
+    let sound = command::run(&check, &variables).json();
+    assert_eq!((&sound[0]["sessions"], &sound[0]["findings"]), (&json!(4), &json!([])));
 
     let blobs = backend.data_dir().join("blobs");
     if blobs.is_dir() {
@@ -202,7 +206,7 @@ async fn fsck_finds_what_is_missing_and_deep_what_is_altered(backend: Backend) {
     let found = command::run(&["fsck", "--deep"], &variables);
     assert_eq!(found.status.code(), Some(1));
     assert!(String::from_utf8(found.stdout).unwrap().contains(segment), "{}", found.stderr);
-    assert!(found.stderr.contains("1 findings"), "{}", found.stderr);
+    assert!(found.stderr.contains("1 finding"), "{}", found.stderr);
 
     fs::remove_file(&path).unwrap();
     for args in [&["fsck", "--json"][..], &["fsck", "--deep", "--json"]] {

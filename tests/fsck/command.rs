@@ -34,6 +34,47 @@ async fn data() -> tempfile::TempDir {
     directory
 }
 
+/// What is said when the store is rebuilt into a directory `other`.
+fn rebuild_hint(data: &Path) -> String {
+    let rebuilt = turnkeep(data, &["fsck", "--rebuild", "--target", "other"]);
+    assert_eq!(rebuilt.status.code(), Some(0), "{rebuilt:?}");
+    String::from_utf8(rebuilt.stderr).unwrap()
+}
+
+fn names(directory: &Path) -> Vec<std::ffi::OsString> {
+    let mut names: Vec<_> = fs::read_dir(directory).unwrap().map(|file| file.unwrap().file_name()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_command_makes_no_store_where_there_is_none() {
+    let empty = tempfile::tempdir().unwrap();
+    for args in [&["fsck"][..], &["fsck", "--deep"], &["fsck", "--rebuild", "--target", "new"], &["migrate"]]
+    {
+        let ran = turnkeep(&empty.path().join("."), args);
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(1), "{args:?}: {said}");
+        assert!(
+            said.contains("turnkeep: there is no ") && said.contains("store.data_dir"),
+            "{args:?}: {said}"
+        );
+        assert_eq!(names(empty.path()), [""; 0], "{args:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rebuild_makes_nothing_beside_its_target() {
+    let data = data().await;
+    for file in ["turnkeep.db", "turnkeep.db-shm", "turnkeep.db-wal"] {
+        // The last two are there only if the database was not closed in order.
+        let _ = fs::remove_file(data.path().join(file));
+    }
+    assert_eq!(turnkeep(data.path(), &["fsck"]).status.code(), Some(1));
+    rebuild_hint(data.path());
+    assert_eq!(names(data.path()), ["blobs", "other"]);
+}
+
 fn segment(data: &Path) -> std::path::PathBuf {
     fn walk(directory: &Path, found: &mut Vec<std::path::PathBuf>) {
         for file in fs::read_dir(directory).unwrap() {
@@ -75,7 +116,13 @@ async fn the_command_rebuilds_into_an_empty_directory_alone() {
     assert_eq!((&report["sessions"], &report["turns"]), (&1.into(), &3.into()), "{rebuilt:?}");
     let again = turnkeep(data.path(), &["fsck", "--rebuild", "--target", &target_text]);
     assert_eq!(again.status.code(), Some(1), "{again:?}");
-    // The candidate is checked against the same blobs.
+    // The candidate is checked against the same blobs, as it was told.
+    let told = rebuild_hint(data.path());
+    let checked = turnkeep(data.path(), &["fsck", "--deep", "--target", &target_text]);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    assert_eq!(String::from_utf8_lossy(&checked.stderr), "sound\n");
+    assert!(told.contains("`turnkeep fsck --deep --target other`"), "{told}");
+    assert_eq!(turnkeep(data.path(), &["fsck", "--deep", "--target", "other"]).status.code(), Some(0));
     let candidate = SqlMetaStore::sqlite(&target.join("turnkeep.db")).await.unwrap();
     let blobs = LocalBlobs::open(&data.path().join("blobs"), Arc::new(Entropy::from_os())).unwrap();
     let node = Node::start(Arc::new(candidate), Arc::new(blobs)).await;

@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use turnkeep::clock::{self, Stopwatch};
 
@@ -60,23 +61,35 @@ pub(crate) fn run(args: &[&str], variables: &[(String, String)]) -> Ran {
 
 /// Lines that a process has written so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Lines {
+    lines: Arc<Mutex<Vec<String>>>,
+    reader: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
 
 impl Lines {
     /// Collects lines until there are no more.
     pub(crate) fn of(stream: impl std::io::Read + Send + 'static) -> Self {
         let lines = Self::default();
         let collected = lines.clone();
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                collected.0.lock().unwrap().push(line);
+                collected.lines.lock().unwrap().push(line);
             }
         });
+        *lines.reader.lock().unwrap() = Some(reader);
         lines
     }
 
     pub(crate) fn so_far(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// All lines of a process that has ended.
+    pub(crate) fn all(&self) -> Vec<String> {
+        if let Some(reader) = self.reader.lock().unwrap().take() {
+            reader.join().unwrap();
+        }
+        self.so_far()
     }
 
     /// Waits for something in the lines.
@@ -137,7 +150,7 @@ impl Served {
     pub(crate) fn end(mut self, signal: &str) -> (ExitStatus, Vec<String>) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
-        (self.child.wait().unwrap(), self.log.so_far())
+        (self.child.wait().unwrap(), self.log.all())
     }
 
     /// Stops the service in order.
