@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::settings::{Log, LogFormat};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -15,7 +16,11 @@ const LATENCY_BUCKETS: &[f64] =
 /// Sends logs to standard error from now on.
 pub fn start_logs(log: &Log) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&log.level)?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let is_for_people = std::io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(is_for_people)
+        .with_writer(std::io::stderr);
     match log.format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
@@ -43,39 +48,96 @@ pub fn start_metrics() -> Result<PrometheusHandle, BuildError> {
     Ok(handle)
 }
 
-/// The help texts of the metrics; docs/operations.md lists them for operators.
-fn describe() {
-    use metrics::{describe_counter, describe_histogram};
-    describe_counter!("turnkeep_turns_total", "Turns that were committed by a persist");
-    describe_counter!("turnkeep_persisted_payload_bytes_total", "Bytes of the payloads that were committed");
-    describe_counter!("turnkeep_restores_total", "Restores, by how the window was sent");
-    describe_counter!("turnkeep_restored_payload_bytes_total", "Bytes of the window items that were sent");
-    describe_counter!("turnkeep_requests_total", "gRPC calls, by method and status");
-    describe_counter!("turnkeep_overloaded_total", "Requests that were refused for want of room in memory");
-    describe_histogram!("turnkeep_request_seconds", "Time until the answer or its first message, by method");
-    describe_counter!("turnkeep_version_conflicts_total", "Persists that expected another version");
-    describe_counter!(
+/// The counters: name, help, and label with its values if these are known
+/// beforehand. docs/operations.md lists them for operators.
+///
+/// Those are there from the start, at 0: the increase of a counter that begins
+/// with its first event does not show that event. The others, by method and
+/// operation, begin with it.
+const COUNTERS: &[(&str, &str, Labels)] = &[
+    ("turnkeep_turns_total", "Turns that were committed by a persist", Labels::None),
+    ("turnkeep_persisted_payload_bytes_total", "Bytes of the payloads that were committed", Labels::None),
+    (
+        "turnkeep_restores_total",
+        "Restores, by how the window was sent",
+        Labels::Of(
+            "change",
+            &[
+                "unchanged",
+                "delta",
+                "not_conditional",
+                "unknown_window",
+                "rewound",
+                "revised",
+                "parameters_changed",
+                "nothing_in_common",
+            ],
+        ),
+    ),
+    ("turnkeep_restored_payload_bytes_total", "Bytes of the window items that were sent", Labels::None),
+    ("turnkeep_requests_total", "gRPC calls, by method and status", Labels::Unlisted),
+    ("turnkeep_overloaded_total", "Requests that were refused for want of room in memory", Labels::None),
+    ("turnkeep_version_conflicts_total", "Persists that expected another version", Labels::None),
+    (
         "turnkeep_replayed_requests_total",
-        "Requests that got the recorded answer of an earlier one"
-    );
-    describe_counter!("turnkeep_unknown_commits_total", "Commits whose outcome had to be read back");
-    describe_counter!(
+        "Requests that got the recorded answer of an earlier one",
+        Labels::None,
+    ),
+    ("turnkeep_unknown_commits_total", "Commits whose outcome had to be read back", Labels::None),
+    (
         "turnkeep_segment_cache_total",
-        "Segments that a restore needed, by whether they were in memory"
-    );
-    describe_counter!(
+        "Segments that a restore needed, by whether they were in memory",
+        Labels::Of("outcome", &["hit", "miss"]),
+    ),
+    (
         "turnkeep_window_cache_total",
-        "Restores, by whether the session's window was in memory"
-    );
-    describe_counter!("turnkeep_damaged_blobs_total", "Blobs whose bytes were not what the row says");
-    describe_counter!("turnkeep_blob_requests_total", "Calls of the object store, by operation and outcome");
-    describe_counter!("turnkeep_blob_bytes_total", "Bytes that were put and got, by operation");
+        "Restores, by whether the session's window was in memory",
+        Labels::Of("outcome", &["hit", "extended", "miss"]),
+    ),
+    ("turnkeep_damaged_blobs_total", "Blobs whose bytes were not what the row says", Labels::None),
+    ("turnkeep_blob_requests_total", "Calls of the object store, by operation and outcome", Labels::Unlisted),
+    ("turnkeep_blob_bytes_total", "Bytes that were put and got, by operation", Labels::Unlisted),
+    ("turnkeep_seals_total", "Segments that were written from journals", Labels::None),
+    ("turnkeep_sealed_raw_bytes_total", "Bytes of those segments before compression", Labels::None),
+    ("turnkeep_roll_ups_total", "Segments that were written from smaller ones", Labels::None),
+    (
+        "turnkeep_blobs_erased_total",
+        "Blobs that were erased, by why",
+        Labels::Of("why", &["tombstone", "orphan"]),
+    ),
+    (
+        "turnkeep_upkeep_failures_total",
+        "Failures of background work, by which",
+        Labels::Of("work", &["seal", "deletions", "sweep", "generation"]),
+    ),
+];
+
+/// The label of a counter.
+enum Labels {
+    None,
+    /// A label and all its values.
+    Of(&'static str, &'static [&'static str]),
+    /// Labels whose values come with events.
+    Unlisted,
+}
+
+/// Makes the metrics known, with their help texts.
+fn describe() {
+    use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
+    for (name, help, labels) in COUNTERS {
+        describe_counter!(*name, *help);
+        match labels {
+            Labels::None => drop(counter!(*name)),
+            Labels::Of(label, values) => {
+                values.iter().for_each(|value| drop(counter!(*name, *label => *value)));
+            }
+            Labels::Unlisted => {}
+        }
+    }
+    describe_histogram!("turnkeep_request_seconds", "Time until the answer or its first message, by method");
     describe_histogram!("turnkeep_blob_request_seconds", "Time of calls of the object store, by operation");
-    describe_counter!("turnkeep_seals_total", "Segments that were written from journals");
-    describe_counter!("turnkeep_sealed_raw_bytes_total", "Bytes of those segments before compression");
-    describe_counter!("turnkeep_roll_ups_total", "Segments that were written from smaller ones");
-    describe_counter!("turnkeep_blobs_erased_total", "Blobs that were erased, by why");
-    describe_counter!("turnkeep_upkeep_failures_total", "Failures of background work, by which");
+    describe_gauge!("turnkeep_build_info", "Always 1; the version is in the label");
+    gauge!("turnkeep_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }
 
 #[cfg(test)]

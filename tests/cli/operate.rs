@@ -236,6 +236,16 @@ fn http_get(address: &str, path: &str) -> String {
 async fn the_metrics_are_those_that_are_documented(backend: Backend) {
     const PAGE: &str = include_str!("../../docs/operations.md");
     let served = Served::start(&backend.variables(), &["seal.when=every_turn"]).await;
+    let metrics = http_get(&served.http, "/metrics");
+    for line in [
+        concat!("turnkeep_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        "turnkeep_damaged_blobs_total 0",
+        "turnkeep_unknown_commits_total 0",
+        "turnkeep_upkeep_failures_total{work=\"sweep\"} 0",
+        "turnkeep_restores_total{change=\"rewound\"} 0",
+    ] {
+        assert!(metrics.lines().any(|shown| shown == line), "{line} is not there at the start: {metrics}");
+    }
     served.run(&["replay", CONVERSATION, CLAUDE_CODE]).output();
     served.run(&["session", "show", "none"]).failure();
     let metrics = http_get(&served.http, "/metrics");
@@ -255,6 +265,9 @@ async fn the_metrics_are_those_that_are_documented(backend: Backend) {
         assert!(documented.contains(&base(name)[..]), "docs/operations.md lacks {name}");
         assert!(metrics.contains(&format!("# HELP {} ", base(name))), "{name} has no help");
     }
+    let labels = ["turnkeep_restores_total", "turnkeep_window_cache_total"]
+        .map(|name| metrics.lines().filter(|line| line.starts_with(name)).count());
+    assert_eq!(labels, [8, 3], "the labels at the start are those of events");
     let expected = [
         "turnkeep_requests_total{method=\"PersistTranscript\",code=\"Ok\"}",
         "turnkeep_requests_total{method=\"GetSession\",code=\"NotFound\"} 1",
