@@ -8,6 +8,7 @@
 //!
 //! | the file | source | entries |
 //! |---|---|---|
+//! | a JSON value that the file ends within | refused | |
 //! | most of it is no JSON (VCR cassettes, server-sent events …) | `text` | a line each |
 //! | lines with `type` and `payload`, such as `response_item` | `codex` | the items |
 //! | lines with `type` `user` or `assistant` and `message`, or `uuid` and `sessionId`; a document with such `loglines` | `claude-code` | messages, grouped |
@@ -150,6 +151,19 @@ pub enum ImportError {
     /// The caller named a source, and the file holds nothing of it.
     #[error("the file holds nothing in the form of {0}")]
     NotOfSource(Source),
+    /// The file ends within the JSON value that it is.
+    #[error(
+        "the file is cut off: it ends at line {line}, column {column}, within the JSON value that begins at \
+         line {begins}; --source text takes its lines as they are"
+    )]
+    CutOff {
+        /// The line in which the value begins, from 1.
+        begins: u64,
+        /// The line in which the file ends, from 1.
+        line: u64,
+        /// The column in which the file ends, from 1.
+        column: u64,
+    },
 }
 
 /// What a file holds.
@@ -251,25 +265,34 @@ pub fn detect(bytes: &Bytes) -> Source {
 /// Reads a file.
 ///
 /// # Errors
-/// Only if `source` is given and the file holds nothing of it; without, every
-/// file is something.
+/// If `source` is given and the file holds nothing of it, or if the file is a JSON
+/// value that is cut off; without `source`, every other file is something. A torn
+/// line of JSON Lines is no reason: it is kept as a record.
 pub fn import(bytes: &Bytes, source: Option<Source>, options: Options) -> Result<Import, ImportError> {
     let file = File::new(bytes);
     let pieces = file.pieces();
     let is_document = pieces.len() == 1;
+    let cut_off = || {
+        let file::CutOff { begins, line, column } = file.cut_off()?;
+        Some(ImportError::CutOff { begins, line, column })
+    };
+    let not_of = |source| cut_off().unwrap_or(ImportError::NotOfSource(source));
+    let mut findings = Findings::default();
     let shape = match source {
         None => detect::shape(pieces),
-        Some(source) => detect::shape_as(pieces, source).ok_or(ImportError::NotOfSource(source))?,
+        Some(source) => detect::shape_as(pieces, source).ok_or_else(|| not_of(source))?,
     };
-    let mut findings = Findings::default();
+    if source.is_none() && matches!(shape, Shape::Text) {
+        cut_off().map_or(Ok(()), Err)?;
+    }
     let (found, mut threads) = match shape {
         Shape::ClaudeCode(pieces) => {
             (Source::ClaudeCode, claude_code::threads(&file, &pieces, &mut findings))
         }
         Shape::Codex(pieces) => (Source::Codex, vec![codex::thread(&file, &pieces, &mut findings)]),
         Shape::Values(pieces) => {
-            let not_of = ImportError::NotOfSource(source.unwrap_or(Source::Json));
-            plain::threads(&file, &pieces, source, &mut findings).ok_or(not_of)?
+            let threads = plain::threads(&file, &pieces, source, &mut findings);
+            threads.ok_or_else(|| not_of(source.unwrap_or(Source::Json)))?
         }
         Shape::Text => (Source::Text, vec![plain::text(&file)]),
     };

@@ -117,9 +117,14 @@ fn each_sample_is_imported_as_is_expected() {
 
 /// What must hold for every import, of any bytes.
 fn check_rules(bytes: &Bytes, source: Option<Source>) {
-    let Ok(found) = import(bytes, source, VERBATIM) else {
-        assert!(source.is_some(), "without a source every file is something");
-        return;
+    let found = match import(bytes, source, VERBATIM) {
+        Ok(found) => found,
+        Err(ImportError::NotOfSource(refused)) => return assert_eq!(source, Some(refused)),
+        Err(ImportError::CutOff { .. }) => {
+            assert_ne!(source, Some(Source::Text), "any file can be taken as text");
+            serde_json::from_slice::<&serde_json::value::RawValue>(bytes).unwrap_err();
+            return;
+        }
     };
     assert_eq!(found.source, source.unwrap_or_else(|| detect(bytes)));
     assert!(!found.threads.is_empty());
@@ -174,6 +179,36 @@ fn a_source_that_the_file_is_not_of_is_refused() {
     );
     assert_eq!(refused("claude-code/grouping.jsonl"), [&["codex"], &messages[..]].concat());
     assert_eq!(refused("openai-chat/messages.jsonl"), ["claude-code", "codex", "gemini"]);
+}
+
+#[test]
+fn a_document_that_is_cut_off_is_refused_and_a_torn_line_is_not() {
+    let whole = sample("anthropic/messages.json");
+    let cut = whole.slice(..whole.len() - 20);
+    let compact = Bytes::from_static(br#"{"messages":[{"role":"user","content":"hi"},"#);
+    for (bytes, source) in [
+        (&cut, None),
+        (&cut, Some(Source::Anthropic)),
+        (&compact, None),
+        (&compact, Some(Source::OpenaiChat)),
+    ] {
+        let error = import(bytes, source, PLAIN).unwrap_err();
+        let ImportError::CutOff { begins: 1, line, .. } = error else { panic!("{error:?}") };
+        assert_eq!(line, bytes.split(|byte| *byte == b'\n').count() as u64);
+        assert!(error.to_string().contains("--source text"), "{error}");
+        assert_eq!(import(bytes, Some(Source::Text), PLAIN).unwrap().source, Source::Text);
+    }
+    let torn = sample("claude-code/torn-tail.jsonl");
+    assert_eq!(import(&torn, None, PLAIN).unwrap().source, Source::ClaudeCode);
+}
+
+#[test]
+fn messages_that_look_like_another_api_s_are_told() {
+    let bytes = sample("anthropic/messages.json");
+    let warnings = |source| import(&bytes, Some(source), PLAIN).unwrap().warnings;
+    assert_eq!(warnings(Source::Anthropic), []);
+    let told: Vec<_> = warnings(Source::OpenaiChat).into_iter().map(|warning| warning.message).collect();
+    assert_eq!(told, ["looks like --source anthropic"]);
 }
 
 #[test]

@@ -11,6 +11,17 @@ pub(super) struct File<'a> {
     line_starts: Vec<usize>,
 }
 
+/// Where a value is cut off; all from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CutOff {
+    /// The line in which it begins.
+    pub(super) begins: u64,
+    /// The line in which the file ends.
+    pub(super) line: u64,
+    /// The column in which the file ends.
+    pub(super) column: u64,
+}
+
 /// A JSON value of a file, or a line, or the rest of one, that is no JSON.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Piece<'a> {
@@ -82,6 +93,33 @@ impl<'a> File<'a> {
             pieces_of_line(line, &mut pieces);
         }
         pieces
+    }
+
+    /// The place in which a JSON object or array begins that the file ends within;
+    /// none if the file, as far as it goes, is something else.
+    pub(super) fn cut_off(&self) -> Option<CutOff> {
+        let bytes: &'a [u8] = self.bytes;
+        let bytes = bytes.strip_prefix(BOM).unwrap_or(bytes);
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            // The cut went through a character.
+            Err(error) if error.error_len().is_none() => {
+                std::str::from_utf8(bytes.get(..error.valid_up_to())?).ok()?
+            }
+            Err(_) => return None,
+        };
+        let mut stream = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
+        loop {
+            let rest = text.get(stream.byte_offset()..)?.trim_start();
+            match stream.next()? {
+                Ok(_) => {}
+                Err(error) if error.is_eof() && rest.starts_with(['{', '[']) => {
+                    let begins = self.line_of(rest.as_bytes());
+                    return Some(CutOff { begins, line: error.line() as u64, column: error.column() as u64 });
+                }
+                Err(_) => return None,
+            }
+        }
     }
 
     /// The line in which a piece begins.
@@ -163,6 +201,22 @@ mod tests {
                 value(4, "{\"c\":3}"),
             ]
         );
+    }
+
+    #[test]
+    fn a_value_that_the_file_ends_within_is_told_with_its_place() {
+        let cut_off = |bytes: &[u8]| {
+            let bytes = Bytes::copy_from_slice(bytes);
+            File::new(&bytes).cut_off().map(|CutOff { begins, line, column }| (begins, line, column))
+        };
+        assert_eq!(cut_off(b"{\"messages\":[{},"), Some((1, 1, 16)));
+        assert_eq!(cut_off(b"\xef\xbb\xbf{}\n\n [1,\n{\"a\": \"b"), Some((3, 4, 8)));
+        assert_eq!(cut_off("{\"a\":\"é".as_bytes().split_last().unwrap().1), Some((1, 1, 6)));
+        for whole in
+            [&b""[..], b"{}", b"{}\n[]\n", b"\"abc", b"[section]", b"{% if %}", b"{} tail {", b"\xff{"]
+        {
+            assert_eq!(cut_off(whole), None, "{whole:?}");
+        }
     }
 
     #[test]

@@ -79,12 +79,36 @@ pub(super) fn threads(
     if forced.is_some_and(|forced| forced != format) {
         return None;
     }
+    if let Some(forced) = forced {
+        for conversation in &conversations {
+            warn_of_another_format(file, conversation, forced, findings);
+        }
+    }
     let mut threads = Vec::with_capacity(conversations.len());
     for (index, conversation) in conversations.into_iter().enumerate() {
         let torn = if index == 0 { pieces } else { &[] };
         threads.push(thread(file, conversation, torn, findings));
     }
     Some((Source::of_format(format), threads))
+}
+
+/// Tells the caller if messages are in the form of another API than it says.
+fn warn_of_another_format(
+    file: &File<'_>,
+    conversation: &Conversation<'_>,
+    forced: WireFormat,
+    findings: &mut Findings,
+) {
+    let messages = conversation.drafts.iter().filter(|draft| draft.kind == DraftKind::Message);
+    let messages: Vec<_> = messages.map(|draft| draft.place).collect();
+    let found = wire::format(&messages, Some(forced)).filter(|found| {
+        // Text alone is taken by both.
+        *found != forced && forced != WireFormat::Opaque
+    });
+    if let (Some(found), Some(first)) = (found, messages.first()) {
+        let found = Source::of_format(found);
+        findings.warn(file.line_of(first.as_bytes()), &format!("looks like --source {found}"));
+    }
 }
 
 /// The thread of a file that is no JSON: its lines, in turns that end at blank
