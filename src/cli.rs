@@ -13,6 +13,7 @@ mod session;
 mod transcript;
 
 use crate::client::ClientError;
+use crate::rpc::pb;
 use crate::settings::Settings;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ enum Command {
     Migrate(migrate::Migrate),
     /// Check the metadata against the blobs, or rebuild it from them
     Fsck(fsck::Fsck),
-    /// List, show, fork, rewind and delete sessions
+    /// List, show, change, fork, rewind and delete sessions
     #[command(subcommand)]
     Session(session::Session),
     /// Show, export, import and follow transcripts
@@ -66,7 +67,7 @@ impl SettingsArgs {
 /// How to reach the service and what to print.
 #[derive(Debug, Args)]
 struct Remote {
-    /// Address of the service
+    /// Address of the service, `http://HOST:PORT` or `HOST:PORT`
     #[arg(
         long,
         global = true,
@@ -82,7 +83,58 @@ struct Remote {
 
 impl Remote {
     async fn connect(&self) -> anyhow::Result<crate::client::Client> {
-        Ok(crate::client::Client::connect(&self.address).await?)
+        let is_url = self.address.contains("://");
+        let address = if is_url { self.address.clone() } else { format!("http://{}", self.address) };
+        Ok(crate::client::Client::connect(&address).await?)
+    }
+}
+
+/// The limits of the model that reads a session's windows.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model profile")]
+struct ProfileArgs {
+    /// A profile of the service's settings
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "context_window", "max_output", "tokenizer"])]
+    profile: Option<String>,
+    /// Name of the model
+    #[arg(long)]
+    model: Option<String>,
+    /// Tokens that the model takes, input and output together
+    #[arg(long, value_name = "TOKENS")]
+    context_window: Option<u64>,
+    /// Its largest output
+    #[arg(long, value_name = "TOKENS")]
+    max_output: Option<u64>,
+    /// How tokens are counted: o200k, cl100k or estimate
+    #[arg(long, value_parser = parse_tokenizer)]
+    tokenizer: Option<pb::Tokenizer>,
+}
+
+fn parse_tokenizer(name: &str) -> Result<pb::Tokenizer, String> {
+    let full = format!("TOKENIZER_{}", name.to_ascii_uppercase());
+    pb::Tokenizer::from_str_name(&full)
+        .filter(|tokenizer| *tokenizer != pb::Tokenizer::Unspecified)
+        .ok_or_else(|| "must be o200k, cl100k or estimate".to_owned())
+}
+
+impl ProfileArgs {
+    /// A profile with what was typed; none if nothing was.
+    fn change(&self, current: &pb::ModelProfile) -> Option<pb::ModelProfile> {
+        if let Some(model) = self.profile.clone() {
+            return Some(pb::ModelProfile { model, ..Default::default() });
+        }
+        let changed = pb::ModelProfile {
+            model: self.model.clone().unwrap_or_else(|| current.model.clone()),
+            context_window_tokens: self.context_window.unwrap_or(current.context_window_tokens),
+            max_output_tokens: self.max_output.unwrap_or(current.max_output_tokens),
+            tokenizer: self.tokenizer.map_or(current.tokenizer, i32::from),
+        };
+        (changed != *current).then_some(changed)
+    }
+
+    /// The profile of a new session.
+    fn of_new(&self) -> Option<pb::ModelProfile> {
+        self.change(&pb::ModelProfile::default())
     }
 }
 

@@ -34,6 +34,8 @@ on_backend!(
 on_embedded_backend!(
     a_transcript_is_shown_as_log_and_as_window,
     a_session_is_followed_as_it_grows,
+    a_session_s_configuration_is_changed,
+    a_file_that_is_cut_off_takes_no_session_s_id,
     what_the_service_refuses_is_told_with_its_reason,
     tables_are_for_people,
 );
@@ -60,9 +62,8 @@ fn migrate(backend: &Backend) {
 
 /// Starts a service for a backend.
 async fn serve(backend: &Backend) -> Served {
-    let variables = backend.variables();
-    command::run(&["migrate"], &variables).output();
     migrate(backend);
+    let variables = backend.variables();
     Served::start(&variables, &["sweep.grace_seconds=0"]).await
 }
 
@@ -76,7 +77,10 @@ async fn sessions_are_listed_shown_forked_rewound_and_deleted(backend: Backend) 
         .unwrap();
     assert_eq!(
         imported,
-        json!({"session": "sessions/flaky", "format": "anthropic-messages", "turns": 5, "entries": 7})
+        json!({
+            "session": "sessions/flaky", "format": "anthropic-messages", "turns": 5, "entries": 7,
+            "done": "new", "turns_added": 5,
+        })
     );
     served.run(&["transcript", "import", CLAUDE_CODE, "--session", "other"]).output();
 
@@ -139,7 +143,10 @@ async fn transcripts_are_imported_and_exported(backend: Backend) {
     let versions = || served.run(&["session", "list", "--json"]).json();
     let before = versions();
     assert_eq!(before.len(), imported.len());
-    assert_eq!(served.run(&imports).json(), imported, "again");
+    for (again, mut first) in served.run(&imports).json().into_iter().zip(imported) {
+        (first["done"], first["turns_added"]) = (json!("unchanged"), json!(0));
+        assert_eq!(again, first);
+    }
     assert_eq!(versions(), before, "and nothing has changed");
 
     for (name, file) in [(&names[0], CONVERSATION), (&names[1], CLAUDE_CODE)] {
@@ -167,9 +174,11 @@ async fn transcripts_are_imported_and_exported(backend: Backend) {
             json!({"role": role, "content": format!("message {i}")}).to_string() + "\n"
         })
         .collect();
-    for count in [2, 4, 6] {
+    for (count, done) in [(2, "new"), (4, "continued"), (6, "continued")] {
         fs::write(&grown, lines[..count].concat()).unwrap();
-        served.run(&["transcript", "import", grown.to_str().unwrap(), "--source", "openai-chat"]).output();
+        let import = ["transcript", "import", grown.to_str().unwrap(), "--source", "openai-chat", "--json"];
+        let [told] = served.run(&import).json().try_into().unwrap();
+        assert_has(&told, &json!({"turns": count, "done": done, "turns_added": 2}));
         assert_eq!(served.run(&["transcript", "export", "grown"]).output(), lines[..count].concat());
     }
     let before = served.run(&["session", "show", "grown", "--json"]).output();
@@ -180,6 +189,54 @@ async fn transcripts_are_imported_and_exported(backend: Backend) {
     let failure = served.run(&import).failure();
     assert!(failure.contains("sessions/grown goes on otherwise than the file"), "{failure}");
     assert_eq!(served.run(&["session", "show", "grown", "--json"]).output(), before);
+    served.stop();
+}
+
+async fn a_session_s_configuration_is_changed(backend: Backend) {
+    let served = serve(&backend).await;
+    let import =
+        ["transcript", "import", CONVERSATION, "--session", "sessions/flaky", "--context-window", "1000"];
+    served.run(&import).output();
+    let window = || served.run(&["transcript", "show", "flaky", "--window"]).stderr;
+    assert!(window().contains("fits: yes"), "{}", window());
+    assert!(window().contains("preamble: "), "{}", window());
+    let update = |args: &[&str]| {
+        let [told] = served
+            .run(&[&["session", "update", "flaky", "--json"], args].concat())
+            .json()
+            .try_into()
+            .unwrap();
+        told
+    };
+    let told =
+        update(&["--context-window", "200", "--max-output", "20", "--tokenizer", "o200k", "--model", "m"]);
+    let profile =
+        json!({"model": "m", "context_window_tokens": 200, "max_output_tokens": 20, "tokenizer": "o200k"});
+    assert_has(&told, &profile);
+    assert!(window().contains("fits: no"), "{}", window());
+    assert_has(&update(&["--max-output", "30"]), &json!({"model": "m", "max_output_tokens": 30}));
+    let told = update(&["--label", "a=1", "--label", "b=2", "--path", "batch"]);
+    let labels = json!({"import.source": "anthropic", "a": "1", "b": "2"});
+    assert_has(&told, &json!({"path": "batch", "labels": labels, "context_window_tokens": 200}));
+    let told = update(&["--remove-label", "a", "--remove-label", "import.source", "--label", "b=3"]);
+    assert_has(&told, &json!({"labels": {"b": "3"}}));
+    let failure = served.run(&["session", "update", "flaky"]).failure();
+    assert!(failure.contains("nothing to change"), "{failure}");
+    let failure = served.run(&["session", "update", "flaky", "--profile", "none"]).failure();
+    assert!(failure.contains("profile.model: is not a profile"), "{failure}");
+    served.stop();
+}
+
+async fn a_file_that_is_cut_off_takes_no_session_s_id(backend: Backend) {
+    let served = serve(&backend).await;
+    let file = backend.data_dir().join("cut.json");
+    fs::write(&file, r#"{"messages":[{"role":"user","content":"hi"},"#).unwrap();
+    let failure = served.run(&["transcript", "import", file.to_str().unwrap()]).failure();
+    let said =
+        "the file is cut off: it ends at line 1, column 44, within the JSON value that begins at line 1";
+    assert!(failure.contains(said), "{failure}");
+    assert_eq!(served.run(&["session", "list", "--json"]).json().len(), 0);
+    served.run(&["transcript", "import", file.to_str().unwrap(), "--source", "text"]).output();
     served.stop();
 }
 

@@ -2,8 +2,8 @@
 
 mod growth;
 
-use super::Remote;
 use super::output::{print, print_json, progress, say, table};
+use super::{ProfileArgs, Remote};
 use crate::client::{Client, ClientError};
 use crate::import::{self, ImportedTurn, Options, ParentThread, Source, Thread};
 use crate::model::{SessionId, WireFormat};
@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 /// Make sessions of foreign transcripts, one for each thread in them.
 ///
 /// Importing the same file again changes nothing, and a longer version of the
-/// file continues where the shorter one ended.
+/// file continues where the shorter one ended. A model profile is given to
+/// sessions that are new.
 #[derive(Debug, Args)]
 pub(super) struct Import {
     #[command(flatten)]
@@ -39,6 +40,8 @@ pub(super) struct Import {
     /// Keep the file's bytes as well, so that export gives the same file
     #[arg(long)]
     verbatim: bool,
+    #[command(flatten)]
+    profile: ProfileArgs,
 }
 
 pub(super) fn parse_source(name: &str) -> Result<Source, String> {
@@ -52,7 +55,8 @@ impl Import {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         anyhow::ensure!(self.session.is_none() || self.files.len() == 1, "--session is for a single file");
         let mut client = self.remote.connect().await?;
-        let mut rows = vec![["session", "format", "turns", "entries"].map(str::to_owned).to_vec()];
+        let columns = ["session", "format", "turns", "entries", "done", "turns added"];
+        let mut rows = vec![columns.map(str::to_owned).to_vec()];
         for file in &self.files {
             self.import(&mut client, file, &mut rows).await.with_context(|| file.display().to_string())?;
         }
@@ -75,16 +79,19 @@ impl Import {
         let bar = progress(Some(turns), "turns");
         for (thread, id) in imported.threads.iter().zip(&ids) {
             let labels = labels(thread, imported.source, &ids);
-            let session = session(thread, labels);
-            import_thread(client, id, &session, thread, &bar).await?;
+            let session = pb::Session { profile: self.profile.of_new(), ..session(thread, labels) };
+            let Outcome { done, added } = import_thread(client, id, &session, thread, &bar).await?;
             let entries: usize = thread.turns.iter().map(|turn| turn.entries.len()).sum();
             let format = thread.format.to_string();
             if self.remote.json {
                 print_json(&serde_json::json!({
                     "session": id.resource_name(), "format": format, "turns": thread.turns.len(), "entries": entries,
+                    "done": done, "turns_added": added,
                 }))?;
             }
-            rows.push(vec![id.to_string(), format, thread.turns.len().to_string(), entries.to_string()]);
+            let counts =
+                [thread.turns.len().to_string(), entries.to_string(), done.to_owned(), added.to_string()];
+            rows.push([id.to_string(), format].into_iter().chain(counts).collect());
         }
         bar.finish_and_clear();
         for (what, times) in &imported.stripped {
@@ -111,7 +118,7 @@ fn session_ids(threads: &[Thread], given: Option<&str>, file: &Path) -> anyhow::
         .take(100)
         .collect();
     let main = match (given, threads.first().and_then(|thread| thread.id_hint.clone())) {
-        (Some(given), _) => SessionId::parse(given)?,
+        (Some(given), _) => SessionId::parse(given.strip_prefix("sessions/").unwrap_or(given))?,
         (None, Some(hint)) => hint,
         (None, None) => {
             SessionId::parse(&fallback).context("the file's name is no session id: give --session")?
@@ -186,6 +193,14 @@ pub(super) fn usage(turn: &ImportedTurn) -> Option<pb::Usage> {
     })
 }
 
+/// What became of a session.
+struct Outcome {
+    /// In a word, for people.
+    done: &'static str,
+    /// Turns of the file that it had not before.
+    added: usize,
+}
+
 /// Persists what the session lacks of a thread.
 async fn import_thread(
     client: &mut Client,
@@ -193,11 +208,17 @@ async fn import_thread(
     session: &pb::Session,
     thread: &Thread,
     bar: &ProgressBar,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Outcome> {
     let name = id.resource_name();
     let ids = growth::request_ids(&thread.turns);
     let found = growth::find(client, &name, &thread.turns, &ids).await?;
     let mut create = found.is_none().then(|| session.clone());
+    let done = match &found {
+        None => "new",
+        Some(Continuation { back_to: Some(_), .. }) => "rewound and continued",
+        Some(Continuation { known, .. }) if *known < thread.turns.len() => "continued",
+        Some(_) => "unchanged",
+    };
     let Continuation { known, mut version, back_to } =
         found.unwrap_or(Continuation { known: 0, version: 0, back_to: None });
     if let (Some(back_to), Some(next)) = (back_to, ids.get(known)) {
@@ -226,5 +247,5 @@ async fn import_thread(
         version = persisted.into_inner().version;
         bar.inc(1);
     }
-    Ok(())
+    Ok(Outcome { done, added: thread.turns.len() - known })
 }

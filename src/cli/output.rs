@@ -95,6 +95,8 @@ pub(super) fn session_json(session: &pb::Session) -> serde_json::Value {
         "path": name(session.path().as_str_name(), "COMPRESSION_PATH_"),
         "model": session.profile.as_ref().map(|profile| &profile.model),
         "context_window_tokens": session.profile.as_ref().map(|profile| profile.context_window_tokens),
+        "max_output_tokens": session.profile.as_ref().map(|profile| profile.max_output_tokens),
+        "tokenizer": session.profile.as_ref().map(|profile| name(profile.tokenizer().as_str_name(), "TOKENIZER_")),
         "labels": session.labels,
         "strip_rules": session.strip_rules,
         "etag": session.etag,

@@ -3,7 +3,7 @@
 use super::output::{
     bytes, harmless, hex, name, print, print_json, progress, say, session_json, table, time,
 };
-use super::{Remote, resource_name};
+use super::{ProfileArgs, Remote, resource_name};
 use crate::client::Client;
 use crate::clock;
 use crate::rpc::pb;
@@ -11,13 +11,15 @@ use clap::{Args, Subcommand};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// List, show, fork, rewind and delete sessions.
+/// List, show, change, fork, rewind and delete sessions.
 #[derive(Debug, Subcommand)]
 pub(super) enum Session {
     /// List sessions, the newest first
     List(List),
     /// Show a session and its newest turns
     Show(Show),
+    /// Change a session's labels, model profile or compression path
+    Update(Update),
     /// Create a session whose log begins with another's
     Fork(Fork),
     /// Take a session back to an earlier version
@@ -31,6 +33,7 @@ impl Session {
         match self {
             Self::List(list) => list.run().await,
             Self::Show(show) => show.run().await,
+            Self::Update(update) => update.run().await,
             Self::Fork(fork) => fork.run().await,
             Self::Rewind(rewind) => rewind.run().await,
             Self::Delete(delete) => delete.run().await,
@@ -131,12 +134,7 @@ impl Show {
             json["turns"] = turns.iter().map(turn_json).collect();
             return print_json(&json);
         }
-        let serde_json::Value::Object(fields) = session_json(&session) else { return Ok(()) };
-        let text =
-            |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        for (field, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
-            print(&harmless(&format!("{field:<22} {}", text(value))))?;
-        }
+        print_configuration(&self.remote, &session)?;
         let mut rows = vec![
             ["version", "kind", "entries", "tokens", "bytes", "time", "request"].map(str::to_owned).to_vec(),
         ];
@@ -148,11 +146,20 @@ impl Show {
                 turn.tokens.to_string(),
                 bytes(turn.payload_bytes),
                 time(turn.create_time.as_ref()),
-                turn.request_id.clone(),
+                shortened(&turn.request_id),
             ]
         }));
         print("")?;
         print(&table(&rows))
+    }
+}
+
+/// A request id in a table, which long ones would make too wide for a terminal.
+fn shortened(id: &str) -> String {
+    const CHARS: usize = 32;
+    match id.char_indices().nth(CHARS) {
+        None => id.to_owned(),
+        Some((end, _)) => id.get(..end).unwrap_or(id).to_owned() + "…",
     }
 }
 
@@ -183,6 +190,76 @@ fn turn_json(turn: &pb::Turn) -> serde_json::Value {
         "score": turn.score,
         "step_kind": turn.step_kind,
     })
+}
+
+/// Change a session's labels, model profile or compression path; what is not
+/// given stays as it is.
+#[derive(Debug, Args)]
+pub(super) struct Update {
+    #[command(flatten)]
+    remote: Remote,
+    /// The session
+    session: String,
+    /// A label to set; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    labels: Vec<(String, String)>,
+    /// A label to remove; may be repeated
+    #[arg(long = "remove-label", value_name = "KEY")]
+    removed_labels: Vec<String>,
+    /// The compression path: interactive, batch or automated
+    #[arg(long, value_parser = parse_path)]
+    path: Option<pb::CompressionPath>,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
+fn parse_path(name: &str) -> Result<pb::CompressionPath, String> {
+    let full = format!("COMPRESSION_PATH_{}", name.to_ascii_uppercase());
+    pb::CompressionPath::from_str_name(&full)
+        .filter(|path| *path != pb::CompressionPath::Unspecified)
+        .ok_or_else(|| "must be interactive, batch or automated".to_owned())
+}
+
+impl Update {
+    async fn run(self) -> anyhow::Result<()> {
+        let mut client = self.remote.connect().await?;
+        let request = pb::GetSessionRequest { name: resource_name(&self.session) };
+        // Its etag goes back with the change, so that no other change is undone.
+        let mut session = client.sessions.get_session(request).await?.into_inner();
+        let mut paths = Vec::new();
+        if !self.labels.is_empty() || !self.removed_labels.is_empty() {
+            session.labels.retain(|key, _| !self.removed_labels.contains(key));
+            session.labels.extend(self.labels);
+            paths.push("labels".to_owned());
+        }
+        if let Some(path) = self.path {
+            session.path = path.into();
+            paths.push("path".to_owned());
+        }
+        let current = session.profile.clone().unwrap_or_default();
+        if let Some(profile) = self.profile.change(&current) {
+            session.profile = Some(profile);
+            paths.push("profile".to_owned());
+        }
+        anyhow::ensure!(!paths.is_empty(), "nothing to change: see --help");
+        let update_mask = Some(prost_types::FieldMask { paths });
+        let request = pb::UpdateSessionRequest { session: Some(session), update_mask };
+        let session = client.sessions.update_session(request).await?.into_inner();
+        print_configuration(&self.remote, &session)
+    }
+}
+
+/// All that is known of a session, a field a line.
+fn print_configuration(remote: &Remote, session: &pb::Session) -> anyhow::Result<()> {
+    let json = session_json(session);
+    if remote.json {
+        return print_json(&json);
+    }
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    for (field, value) in json.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+        print(&harmless(&format!("{field:<22} {}", text(value))))?;
+    }
+    Ok(())
 }
 
 #[derive(Debug, Args)]
@@ -267,7 +344,8 @@ pub(super) struct Delete {
     /// Delete its forks as well, and theirs
     #[arg(long)]
     include_forks: bool,
-    /// Wait until everything is erased
+    /// Wait until everything is erased: that takes the service's
+    /// `sweep.grace_seconds`, 10 minutes by default, and about one more
     #[arg(long)]
     wait: bool,
 }
@@ -278,6 +356,9 @@ impl Delete {
         let session = resource_name(&self.session);
         let request = pb::DeleteSessionRequest { name: session.clone(), include_forks: self.include_forks };
         let mut receipt = client.sessions.delete_session(request).await?.into_inner();
+        if self.wait && receipt.state() == pb::DeletionState::Pending {
+            say(&format!("unreadable from now on; {} objects are to be erased", receipt.objects_pending));
+        }
         let bar = progress(None, "objects to erase");
         while self.wait && receipt.state() == pb::DeletionState::Pending {
             bar.set_position(receipt.objects_pending);

@@ -138,7 +138,10 @@ impl Show {
         for call in &header.unanswered_calls {
             say(&harmless(&format!("unanswered: {} {} in entry {}", call.name, call.call_id, call.seq)));
         }
-        let fits = header.fits.map_or("unknown", |fits| if fits { "yes" } else { "no" });
+        if let Some(preamble) = &header.preamble {
+            say(&format!("preamble: {} tokens {}", preamble.tokens, excerpt(&preamble.payload, self.width)));
+        }
+        let fits = header.fits.map_or(NO_CONTEXT_WINDOW, |fits| if fits { "yes" } else { "no" });
         say(&format!(
             "version {}, {} items, {} tokens of {} in the log, fits: {fits}, next: {}",
             header.version,
@@ -150,6 +153,9 @@ impl Show {
         Ok(())
     }
 }
+
+/// Whether a window fits if the session's profile has no context window.
+const NO_CONTEXT_WINDOW: &str = "unknown (no context window: see `turnkeep session update --help`)";
 
 fn print_entry(entry: &pb::Entry, json: bool, width: usize) -> anyhow::Result<()> {
     let kind = pb::EntryKind::try_from(entry.kind)
