@@ -106,7 +106,6 @@ async fn the_shell_blocks_run_as_they_stand() {
     })
     .await
     .unwrap();
-    std::fs::remove_file(Path::new(env!("CARGO_MANIFEST_DIR")).join("messages.json")).unwrap();
     erasing.abort();
     running.stop().await;
 }
@@ -155,6 +154,18 @@ mod worker {
     use turnkeep::rpc::pb;
     use turnkeep::rpc::pb::persist_transcript_request::{Append, Input};
 
+    async fn work(address: &str) -> Result<(), Box<dyn std::error::Error>> {
+        let mut client = Client::connect(address).await?; // http://127.0.0.1:50051
+        let session = pb::Session { format: pb::WireFormat::OpenaiChat.into(), ..Default::default() };
+        let create = pb::CreateSessionRequest { session_id: "demo".into(), session: Some(session) };
+        client.sessions.create_session(create).await?;
+        let mut window = Window::default();
+        while there_is_work() {
+            step(&mut client, &mut window).await?;
+        }
+        Ok(())
+    }
+
     async fn step(client: &mut Client, window: &mut Window) -> Result<(), Box<dyn std::error::Error>> {
         // What to send to the model: only what the window lacks is transferred.
         let request = pb::RestoreTranscriptRequest { session: "sessions/demo".into(), ..Default::default() };
@@ -166,7 +177,8 @@ mod worker {
         let entries = vec![pb::NewEntry { payload: answer.into(), ..Default::default() }];
         let turn = pb::PersistTranscriptRequest {
             session: "sessions/demo".into(),
-            request_id: format!("step-{}", header.version + 1),
+            // Random: a retry of this request repeats it, and no other worker has it.
+            request_id: new_id(),
             expected_version: Some(header.version),
             window_id: window.id.clone(),
             input: Some(Input::Append(Append { entries: entries.clone() })),
@@ -182,6 +194,18 @@ mod worker {
         format!(r#"{{"role":"assistant","content":"answer to {} messages"}}"#, messages.len()).into_bytes()
     }
 
+    fn new_id() -> String {
+        turnkeep::entropy::Entropy::from_os().hex::<16>()
+    }
+
+    /// Three times.
+    fn there_is_work() -> bool {
+        static LEFT: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(3);
+        let less = |left: u8| left.checked_sub(1);
+        let (before, after) = (std::sync::atomic::Ordering::SeqCst, std::sync::atomic::Ordering::SeqCst);
+        LEFT.fetch_update(before, after, less).is_ok()
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn a_worker_that_does_as_the_example_keeps_its_window() {
         let (_, block) = super::blocks("rust").swap_remove(0);
@@ -195,14 +219,12 @@ mod worker {
 
         let directory = tempfile::tempdir().unwrap();
         let running = super::start(directory.path(), &[]).await;
-        let mut client = Client::connect(&format!("http://{}", running.grpc)).await.unwrap();
-        let session = pb::Session { format: pb::WireFormat::OpenaiChat.into(), ..Default::default() };
-        let create = pb::CreateSessionRequest { session_id: "demo".into(), session: Some(session) };
-        client.sessions.create_session(create).await.unwrap();
+        let address = format!("http://{}", running.grpc);
+        work(&address).await.unwrap();
+        let mut client = Client::connect(&address).await.unwrap();
         let mut window = Window::default();
-        for _ in 0..3 {
-            step(&mut client, &mut window).await.unwrap();
-        }
+        let restore = pb::RestoreTranscriptRequest { session: "sessions/demo".into(), ..Default::default() };
+        client.restore(&mut window, restore).await.unwrap();
         let answers: Vec<_> = window.items.iter().map(|item| item.payload.clone()).collect();
         let expected =
             (0..3).map(|n| format!(r#"{{"role":"assistant","content":"answer to {n} messages"}}"#));
