@@ -1,0 +1,177 @@
+//! Making a turn durable: in the journal or, if it is large, in a segment.
+
+use super::draft::Draft;
+use crate::engine::cache::CachedTip;
+use crate::engine::{Engine, Error};
+use crate::limits::{JOURNAL_SESSION_BYTES_MAX, JOURNAL_TURN_BYTES_MAX, OBJECT_FIRST_ATTEMPTS};
+use crate::model::RequestId;
+use crate::store::meta::{
+    BranchKey, CommitOutcome, JournalRow, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries,
+};
+use crate::store::{ErrorKind, StoreError};
+use std::sync::atomic::Ordering;
+
+pub(super) enum AttemptError {
+    /// The session has used the request id.
+    RequestIdTaken,
+    Failed(Error),
+}
+
+impl From<Error> for AttemptError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Engine {
+    pub(super) async fn commit_journaled(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        draft: &Draft,
+    ) -> Result<CommitOutcome, AttemptError> {
+        self.check_journal_room(key, tip, draft).await?;
+        let entries = if draft.entries.is_empty() {
+            TurnEntries::None
+        } else {
+            TurnEntries::Journal(JournalRow {
+                version: draft.turn.version,
+                first_seq: draft.turn.first_seq,
+                last_seq: draft.turn.last_seq,
+                raw_bytes: draft.lines.len() as u64,
+                body: draft.body.clone(),
+                created_at: draft.turn.created_at,
+            })
+        };
+        self.commit(draft.to_commit(key, tip, entries)?).await
+    }
+
+    /// Puts a segment with the turn and all journaled turns before it into the
+    /// object store, and then commits the turn; falls back to the journal if the
+    /// object store fails.
+    pub(super) async fn commit_object_first(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        draft: &Draft,
+    ) -> Result<CommitOutcome, AttemptError> {
+        // A retry neither uploads the turn again nor needs the object store.
+        self.check_new(key, &draft.turn.request_id).await?;
+        let branch = BranchKey { tenant: key.tenant.clone(), branch: draft.turn.branch.clone() };
+        for _ in 0..OBJECT_FIRST_ATTEMPTS {
+            let turn = RecordedTurn { turn: draft.turn.clone(), reply: draft.reply_json()? };
+            let run = match self
+                .put_run(key, &branch, draft.branch.as_ref(), Some((turn, draft.lines.clone())))
+                .await
+            {
+                Ok(Some((run, _))) => run,
+                Ok(None) => return Ok(CommitOutcome::NotAsExpected),
+                Err(error @ Error::Unavailable { .. }) => {
+                    if self.inner.options.seal_every_turn || draft.body.len() > JOURNAL_TURN_BYTES_MAX {
+                        return Err(error.into());
+                    }
+                    tracing::warn!(session = %key.session, error = %error, "large turn goes to the journal");
+                    return self.commit_journaled(key, tip, draft).await;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let generation = run.generation;
+            match self.commit(draft.to_commit(key, tip, TurnEntries::Segment(run))?).await {
+                Err(AttemptError::Failed(Error::Internal { source: Some(source), .. }))
+                    if is_fenced(source.as_ref()) =>
+                {
+                    let meta = self.inner.meta.as_ref();
+                    self.inner.generation.replace_fenced(meta, generation, self.now()).await?;
+                }
+                outcome => return outcome,
+            }
+        }
+        Err(Error::Contention { session: key.session.clone(), attempts: OBJECT_FIRST_ATTEMPTS }.into())
+    }
+
+    /// Commits and, if the outcome is not known, reads it back.
+    async fn commit(&self, new: NewTurn) -> Result<CommitOutcome, AttemptError> {
+        let (key, turn) = (new.key.clone(), new.turn.turn.clone());
+        let error = match self.inner.meta.commit_turn(new).await {
+            Ok(outcome) => return Ok(outcome),
+            Err(error) => error,
+        };
+        match error.kind {
+            ErrorKind::Duplicate => Err(AttemptError::RequestIdTaken),
+            ErrorKind::Unknown => {
+                metrics::counter!("turnkeep_unknown_commits_total").increment(1);
+                tracing::warn!(session = %key.session, error = %error, "outcome of a commit is read back");
+                match self.inner.meta.settle_turn(&key, &turn.request_id).await {
+                    Ok(Some(recorded)) if recorded.turn.receipt == turn.receipt => {
+                        Ok(CommitOutcome::Committed)
+                    }
+                    Ok(Some(_)) => Err(AttemptError::RequestIdTaken),
+                    Ok(None) => Ok(CommitOutcome::NotAsExpected),
+                    Err(_) => Err(Error::OutcomeUnknown { source: error }.into()),
+                }
+            }
+            ErrorKind::Contention => Ok(CommitOutcome::NotAsExpected),
+            _ => Err(Error::from(error).into()),
+        }
+    }
+
+    /// Fails if the request has made its turn already.
+    async fn check_new(&self, key: &SessionKey, request_id: &RequestId) -> Result<(), AttemptError> {
+        match self.inner.meta.turn_of_request(key, request_id).await.map_err(Error::from)? {
+            Some(_) => Err(AttemptError::RequestIdTaken),
+            None => Ok(()),
+        }
+    }
+
+    async fn check_journal_room(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        draft: &Draft,
+    ) -> Result<(), AttemptError> {
+        let bytes_after = |tip: &Tip| tip.head.journal_bytes.saturating_add(draft.body.len() as u64);
+        if bytes_after(tip) <= JOURNAL_SESSION_BYTES_MAX {
+            return Ok(());
+        }
+        // What was sealed since the head was read does not count any more.
+        let bytes = bytes_after(&self.fresh_tip(key).await?.tip);
+        if bytes <= JOURNAL_SESSION_BYTES_MAX {
+            return Ok(());
+        }
+        self.due_for_seal(BranchKey { tenant: key.tenant.clone(), branch: tip.head.branch.clone() });
+        self.check_new(key, &draft.turn.request_id).await?;
+        let limit = JOURNAL_SESSION_BYTES_MAX;
+        Err(Error::JournalFull { session: key.session.clone(), bytes, limit }.into())
+    }
+
+    /// Brings the caches up to a turn that is durable now.
+    pub(super) fn committed(&self, key: &SessionKey, cached: &CachedTip, draft: Draft) {
+        metrics::counter!("turnkeep_turns_total").increment(1);
+        metrics::counter!("turnkeep_persisted_payload_bytes_total").increment(draft.turn.payload_bytes);
+        let mut tip = cached.tip.clone();
+        let journaled = draft.body.len() as u64;
+        tip.head.version = draft.turn.version;
+        tip.head.branch = draft.turn.branch.clone();
+        tip.head.receipt = draft.turn.receipt;
+        tip.head.window_revision += u64::from(draft.revise_window);
+        tip.head.journal_bytes = tip.head.journal_bytes.saturating_add(journaled);
+        tip.head.updated_at = draft.turn.created_at;
+        if let Some(branch) = draft.branch {
+            tip.branch = branch;
+        }
+        tip.turn = draft.turn;
+        let journal_raw = cached.journal_raw_bytes.load(Ordering::Relaxed) + draft.lines.len() as u64;
+        let branch = BranchKey { tenant: key.tenant.clone(), branch: tip.head.branch.clone() };
+        let is_due = journal_raw >= self.inner.options.seal.raw_bytes;
+        let new = CachedTip::new(tip, if is_due { 0 } else { journal_raw });
+        if is_due {
+            self.due_for_seal(branch);
+        }
+        self.extend_window(key, &new.tip, &draft.base, draft.entries);
+        self.inner.caches.tips.insert(key.clone(), new);
+    }
+}
+
+fn is_fenced(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    error.downcast_ref::<StoreError>().is_some_and(|error| error.kind == ErrorKind::Fenced)
+}

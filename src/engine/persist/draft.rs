@@ -1,0 +1,224 @@
+//! A turn that is ready to be committed.
+
+use super::Base;
+use super::prepared::PreparedRequest;
+use super::request::{Compaction, PersistReply, PersistRequest};
+use crate::codec::window_id::{WindowId, receipt_prefix};
+use crate::codec::{digest, frame, line};
+use crate::engine::{Engine, Error, compute};
+use crate::format::CallTracker;
+use crate::limits::{JOURNAL_SESSION_BYTES_MAX, PENDING_CALLS_BYTES_MAX, PENDING_CALLS_MAX};
+use crate::model::{Branch, CallState, Digest, Entry, Turn, TurnKind, UnansweredCall, Version};
+use crate::store::meta::{Expected, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries};
+use bytes::Bytes;
+
+/// A turn that is ready to be committed.
+pub(super) struct Draft {
+    pub(super) base: Turn,
+    pub(super) branch: Option<Branch>,
+    pub(super) turn: Turn,
+    pub(super) entries: Vec<Entry>,
+    pub(super) lines: Bytes,
+    pub(super) body: Bytes,
+    pub(super) revise_window: bool,
+    pub(super) reply: PersistReply,
+}
+
+impl Draft {
+    pub(super) fn reply_json(&self) -> Result<String, Error> {
+        serde_json::to_string(&self.reply).map_err(|error| Error::Internal {
+            context: "encode a reply".to_owned(),
+            source: Some(error.into()),
+        })
+    }
+
+    pub(super) fn to_commit(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        entries: TurnEntries,
+    ) -> Result<NewTurn, Error> {
+        Ok(NewTurn {
+            key: key.clone(),
+            expected: Expected::unchanged(tip),
+            turn: RecordedTurn { turn: self.turn.clone(), reply: self.reply_json()? },
+            entries,
+            branch: self.branch.clone(),
+            revise_window: self.revise_window,
+            journal_bytes_max: JOURNAL_SESSION_BYTES_MAX,
+        })
+    }
+}
+
+impl Engine {
+    /// Everything of the turn but where its entries are put.
+    pub(super) async fn draft(
+        &self,
+        request: &PersistRequest,
+        tip: &Tip,
+        base: &Base,
+        prepared: &PreparedRequest,
+    ) -> Result<Draft, Error> {
+        let new = prepared.entries.get(base.known..).unwrap_or_default();
+        let now = self.now();
+        let version = tip.head.version.next();
+        let mut seq = base.turn.last_seq;
+        let mut prefix_digest = base.turn.prefix_digest;
+        let mut calls = CallTracker::new(tip.session.format, base.turn.calls.clone());
+        let mut late_result = false;
+        let mut entries = Vec::with_capacity(new.len());
+        for entry in new {
+            seq = seq.next();
+            prefix_digest = digest::prefix(prefix_digest, entry.content);
+            if let Some(reading) = &entry.reading {
+                late_result |= calls.push(seq, reading).has_late_result();
+            }
+            entries.push(Entry {
+                seq,
+                version,
+                at: entry.at.unwrap_or(now),
+                kind: entry.kind,
+                tokens: entry.tokens,
+                payload: entry.payload.clone(),
+            });
+        }
+        check_pending_calls(request.input.field(), calls.state())?;
+        let tokens = entries.iter().map(|entry| entry.tokens).sum();
+        let mut turn = Turn {
+            branch: base.branch.as_ref().map_or(&base.turn.branch, |branch| &branch.id).clone(),
+            version,
+            kind: if base.branch.is_some() { TurnKind::Rewind } else { TurnKind::Persist },
+            base_version: if base.branch.is_some() { base.turn.version } else { Version(0) },
+            first_seq: base.turn.last_seq.next(),
+            last_seq: seq,
+            request_id: request.request_id.clone(),
+            request_digest: prepared.request_digest,
+            entries_digest: Digest::default(),
+            receipt: Digest::default(),
+            prefix_digest,
+            calls: calls.state().clone(),
+            tokens,
+            log_tokens: base.turn.log_tokens.saturating_add(tokens),
+            payload_bytes: entries.iter().map(|entry| entry.payload.len() as u64).sum(),
+            usage: request.usage.clone(),
+            score: request.score,
+            step_kind: request.step_kind.clone(),
+            created_at: now,
+        };
+        let payload_bytes = usize::try_from(turn.payload_bytes).unwrap_or(usize::MAX);
+        let (entries, entries_digest, lines, body) = compute(payload_bytes, move || {
+            let mut lines = Vec::with_capacity(payload_bytes + entries.len() * 128);
+            for entry in &entries {
+                line::write(&mut lines, entry);
+            }
+            let body =
+                if entries.is_empty() { Ok(Bytes::new()) } else { frame::compress_for_journal(&lines) };
+            let entries_digest = digest::of_entries(&entries);
+            (entries, entries_digest, Bytes::from(lines), body)
+        })
+        .await?;
+        turn.entries_digest = entries_digest;
+        turn.receipt = digest::of_turn(base.turn.receipt, &turn);
+        let reply = self.reply(request, tip, &turn, prepared, base);
+        Ok(Draft {
+            base: base.turn.clone(),
+            branch: base.branch.clone(),
+            turn,
+            entries,
+            lines,
+            body: body?,
+            revise_window: late_result,
+            reply,
+        })
+    }
+
+    fn reply(
+        &self,
+        request: &PersistRequest,
+        tip: &Tip,
+        turn: &Turn,
+        prepared: &PreparedRequest,
+        base: &Base,
+    ) -> PersistReply {
+        let room = tip.session.profile.room(None, 0);
+        let filled = turn.log_tokens.saturating_add(tip.head.preamble_tokens);
+        #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
+        let window_fill = room.map(|room| filled as f64 / room.usable().max(1) as f64);
+        let compaction = room.map(|room| {
+            if !room.fits(filled) {
+                Compaction::Required
+            } else if room.is_compaction_advised(filled) {
+                Compaction::Advised
+            } else {
+                Compaction::None
+            }
+        });
+        PersistReply {
+            version: turn.version,
+            receipt: turn.receipt,
+            first_seq: turn.first_seq,
+            last_seq: turn.last_seq,
+            stripped: prepared.stripped.clone(),
+            turn_tokens: turn.tokens,
+            log_tokens: turn.log_tokens,
+            window_fill,
+            compaction,
+            // Which messages went the answer does not say, so that a worker could
+            // not extend its window as the id would have it.
+            window_id: if prepared.is_message_stripped {
+                String::new()
+            } else {
+                self.extended_window(request, &base.turn, base.branch.is_none(), turn)
+            },
+            rewound_to: base.branch.as_ref().map(|_| base.turn.version),
+        }
+    }
+
+    /// The request's window extended by a turn; empty if it is not the newest.
+    fn extended_window(
+        &self,
+        request: &PersistRequest,
+        base: &Turn,
+        same_branch: bool,
+        turn: &Turn,
+    ) -> String {
+        let SessionKey { tenant, session } = &request.key;
+        let window_ids = &self.inner.window_ids;
+        let Some(window) = window_ids.decode(tenant, session, &request.window_id) else {
+            return String::new();
+        };
+        let is_newest = same_branch && window.branch == base.branch && window.known == base.version;
+        if !is_newest || window.close_pending || window.receipt != receipt_prefix(base.receipt) {
+            return String::new();
+        }
+        let extended = WindowId { known: turn.version, receipt: receipt_prefix(turn.receipt), ..window };
+        window_ids.encode(tenant, session, &extended)
+    }
+
+    pub(super) fn reply_of_nothing_new(
+        &self,
+        request: &PersistRequest,
+        tip: &Tip,
+        prepared: &PreparedRequest,
+    ) -> PersistReply {
+        let base = Base { turn: tip.turn.clone(), branch: None, known: 0 };
+        let mut reply = self.reply(request, tip, &tip.turn, prepared, &base);
+        reply.first_seq = tip.turn.last_seq.next();
+        reply.turn_tokens = 0;
+        reply
+    }
+}
+
+/// Checks that a turn's row can hold the calls that wait for results after it.
+fn check_pending_calls(field: &str, calls: &CallState) -> Result<(), Error> {
+    let bytes: usize = calls.pending.iter().map(UnansweredCall::text_bytes).sum();
+    let count = calls.pending.len();
+    if count <= PENDING_CALLS_MAX && bytes <= PENDING_CALLS_BYTES_MAX {
+        return Ok(());
+    }
+    let problem = format!(
+        "leaves {count} calls without a result, with {bytes} bytes of ids and names; at most \
+         {PENDING_CALLS_MAX} with {PENDING_CALLS_BYTES_MAX} are allowed: send their results with them"
+    );
+    Err(Error::invalid(field, problem))
+}

@@ -1,0 +1,85 @@
+//! Entries that passed all checks, with what does not depend on the head.
+
+use super::request::{PersistRequest, Stripped, digest_of};
+use crate::clock::Micros;
+use crate::engine::Engine;
+use crate::format::{self, Reading};
+use crate::model::{Digest, EntryKind, Session, WireFormat};
+use crate::tokens::TokenCounter;
+use crate::window::admit;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// An entry that passed all checks, with what does not depend on its place.
+#[derive(Clone, Debug)]
+pub(in crate::engine) struct Prepared {
+    /// Index in the request.
+    pub(in crate::engine) index: usize,
+    pub(in crate::engine) payload: Bytes,
+    pub(super) kind: EntryKind,
+    pub(super) at: Option<Micros>,
+    pub(in crate::engine) content: Digest,
+    pub(super) tokens: u64,
+    /// Its calls and results; none if it is not part of windows.
+    pub(super) reading: Option<Reading<'static>>,
+}
+
+/// A request whose entries passed all checks.
+pub(super) struct PreparedRequest {
+    pub(super) entries: Vec<Prepared>,
+    pub(super) stripped: Vec<Stripped>,
+    /// Whether a rule stripped an entry that windows would show.
+    pub(super) is_message_stripped: bool,
+    pub(super) request_digest: Digest,
+}
+
+pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> PreparedRequest {
+    let counter = TokenCounter::new(session.format, session.tokenizer());
+    let rules = &engine.inner.options.strip_rules;
+    let mut stripped: BTreeMap<&str, Stripped> = BTreeMap::new();
+    let mut is_message_stripped = false;
+    let mut entries = Vec::with_capacity(request.input.entries().len());
+    for (index, entry) in request.input.entries().iter().enumerate() {
+        let rule = entry.kind.stripped_as().or_else(|| rules.matching(&session.strip_rules, &entry.payload));
+        if let Some(rule) = rule {
+            is_message_stripped |= entry.kind == EntryKind::Message;
+            let count = stripped.entry(rule).or_insert_with(|| Stripped {
+                rule: rule.to_owned(),
+                count: 0,
+                payload_bytes: 0,
+            });
+            count.count += 1;
+            count.payload_bytes += entry.payload.len() as u64;
+            continue;
+        }
+        let payload = format::to_single_line(entry.payload.clone());
+        let reading = (entry.kind == EntryKind::Message).then(|| format::read(session.format, &payload));
+        let tokens = reading.as_ref().map_or(0, |reading| counter.count_entry(reading));
+        entries.push(Prepared {
+            index,
+            content: format::canonical_digest(&payload),
+            tokens,
+            reading: reading.map(|reading| shown_calls(session.format, &payload, reading)),
+            payload,
+            kind: entry.kind,
+            at: entry.at,
+        });
+    }
+    PreparedRequest {
+        entries,
+        stripped: stripped.into_values().collect(),
+        is_message_stripped,
+        request_digest: digest_of(request),
+    }
+}
+
+/// The calls and results of a message as windows show them, which is as they
+/// were recorded unless the API would not take that.
+fn shown_calls(format: WireFormat, payload: &Bytes, recorded: Reading<'_>) -> Reading<'static> {
+    let admitted = admit(format, payload);
+    if admitted.mends.is_empty() {
+        recorded.into_calls()
+    } else {
+        format::read(format, &admitted.payload).into_calls()
+    }
+}
