@@ -339,7 +339,10 @@ fn files_with(backend: &Backend, text: &str) -> Vec<String> {
             let path = file.unwrap().path();
             if path.is_dir() {
                 directories.push(path);
-            } else if memchr::memmem::find(&std::fs::read(&path).unwrap(), text.as_bytes()).is_some() {
+            } else if std::fs::read(&path)
+                .is_ok_and(|bytes| memchr::memmem::find(&bytes, text.as_bytes()).is_some())
+            {
+                // One that could not be read has gone meanwhile.
                 found.push(path.file_name().unwrap().to_str().unwrap().to_owned());
             }
         }

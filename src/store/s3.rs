@@ -11,6 +11,7 @@ use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region};
 use aws_sdk_s3::Client;
+use aws_sdk_s3::config::ResponseChecksumValidation;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::primitives::ByteStream;
 use aws_smithy_http_client::Builder as HttpBuilder;
@@ -63,7 +64,11 @@ impl S3Blobs {
             loader = loader.region(Region::new(region));
         }
         let config = loader.load().await;
-        let mut builder = aws_sdk_s3::config::Builder::from(&config).force_path_style(options.path_style);
+        let mut builder = aws_sdk_s3::config::Builder::from(&config)
+            .force_path_style(options.path_style)
+            // What is read is checked by its digest, or its frame's checksum, before
+            // it is decoded.
+            .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
         if let Some(endpoint) = options.endpoint {
             builder = builder.endpoint_url(endpoint);
         }

@@ -73,7 +73,7 @@ impl MetaStore for SqlMetaStore {
             )),
             Err(error) if error.kind == ErrorKind::Internal => Err(StoreError::caused(
                 ErrorKind::Internal,
-                "the database has no schema yet: run the migrations",
+                "the schema cannot be read: run the migrations, and let this user read it",
                 error,
             )),
             Err(error) => Err(error),
