@@ -17,6 +17,9 @@ pub mod tokens;
 pub mod window;
 
 #[cfg(feature = "server")]
+pub mod preview;
+
+#[cfg(feature = "server")]
 pub mod codec;
 #[cfg(feature = "server")]
 pub mod store;

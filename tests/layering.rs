@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The layers from the bottom up, in the order of src/lib.rs: each may use those
 /// before it. `main` stands for src/main.rs.
-const LAYERS: [&str; 19] = [
+const LAYERS: [&str; 20] = [
     "limits",
     "clock",
     "entropy",
@@ -23,6 +23,7 @@ const LAYERS: [&str; 19] = [
     "format",
     "tokens",
     "window",
+    "preview",
     "codec",
     "store",
     "engine",
@@ -90,6 +91,8 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("import::verbatim", &["import::file", "import::json", "import::turns"]),
     ("import::wire", &["import::json"]),
     ("model::turn", &["model::window"]),
+    ("preview::ends", &["preview::clean"]),
+    ("preview::excerpt", &["preview::clean"]),
     ("rpc::admission", &["rpc::status"]),
     ("rpc::convert", &["rpc::pb"]),
     ("rpc::details", &["rpc::status"]),
