@@ -1,10 +1,11 @@
-//! Bytes and their meaning: entry lines, segments, digests, tokens that name
-//! windows. CPU only.
+//! Bytes and their meaning: entry lines, segments, tool outputs, digests, tokens
+//! that name windows. CPU only.
 
 pub mod digest;
 pub mod frame;
 pub mod line;
 pub mod manifest;
+pub mod output;
 pub mod segment;
 pub mod window_id;
 

@@ -128,6 +128,14 @@ pub const ROLL_UP_SEGMENTS_MIN: usize = 4;
 /// request, with its line envelopes, and a journal before it.
 pub const SEGMENT_RAW_BYTES_MAX: usize = 256 * MIB;
 
+/// Raw bytes of a frame of a stored tool output: what a reader decodes at least.
+/// Frames of 256 KiB compress nearly as well as a stream.
+pub const OUTPUT_FRAME_RAW_BYTES: usize = 256 * KIB;
+
+/// Most raw bytes that a stored tool output may have: far above the default of
+/// the setting, and a bound on its index, of which a reader needs the whole.
+pub const OUTPUT_RAW_BYTES_MAX: u64 = 16 * 1024 * MIB as u64;
+
 /// Largest zstd window that is accepted, as a power of two: what level 3 to 19
 /// write for inputs of our sizes, and a bound on a decoder's memory.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 25;

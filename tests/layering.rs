@@ -49,6 +49,8 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("cli::session", &["cli::output"]),
     ("cli::transcript", &["cli::import", "cli::output"]),
     ("codec::manifest", &["codec::frame", "codec::segment"]),
+    ("codec::output::index", &["codec::digest", "codec::frame"]),
+    ("codec::output::writer", &["codec::frame", "codec::output::index"]),
     ("codec::segment", &["codec::digest", "codec::frame", "codec::line"]),
     ("engine::cache", &["engine::restore"]),
     ("engine::delete", &["engine::keys"]),

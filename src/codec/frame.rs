@@ -34,7 +34,6 @@ thread_local! {
 
 /// Compresses into one frame that carries its content size and checksum.
 pub fn compress(raw: &[u8]) -> Result<Bytes, CodecError> {
-    let compressor = || compressor(LEVEL);
     if raw.len() > KEPT_COMPRESSOR_RAW_BYTES {
         return compressor()?.compress(raw).map(Bytes::from).map_err(CodecError::damaged);
     }
@@ -44,10 +43,10 @@ pub fn compress(raw: &[u8]) -> Result<Bytes, CodecError> {
 /// The same for a journal row.
 pub fn compress_for_journal(raw: &[u8]) -> Result<Bytes, CodecError> {
     if raw.len() > KEPT_COMPRESSOR_RAW_BYTES {
-        return compressor(JOURNAL_LEVEL)?.compress(raw).map(Bytes::from).map_err(CodecError::damaged);
+        return compressor_at(JOURNAL_LEVEL)?.compress(raw).map(Bytes::from).map_err(CodecError::damaged);
     }
     let small = || {
-        let mut compressor = compressor(JOURNAL_LEVEL)?;
+        let mut compressor = compressor_at(JOURNAL_LEVEL)?;
         compressor.set_parameter(CParameter::HashLog(JOURNAL_HASH_LOG)).map_err(CodecError::damaged)?;
         Ok(compressor)
     };
@@ -66,7 +65,12 @@ fn compress_with(
     compressor.compress(raw).map(Bytes::from).map_err(CodecError::damaged)
 }
 
-fn compressor(level: i32) -> Result<Compressor<'static>, CodecError> {
+/// A compressor that [`compress`] would use.
+pub(super) fn compressor() -> Result<Compressor<'static>, CodecError> {
+    compressor_at(LEVEL)
+}
+
+fn compressor_at(level: i32) -> Result<Compressor<'static>, CodecError> {
     let mut compressor = Compressor::new(level).map_err(CodecError::damaged)?;
     compressor.set_parameter(CParameter::ChecksumFlag(true)).map_err(CodecError::damaged)?;
     Ok(compressor)
