@@ -128,6 +128,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
         ],
     ),
     ("store::sql::migrations", &["store::sql::connection"]),
+    ("store::sql::outputs", &["store::meta", "store::sql::connection", "store::sql::rows"]),
     ("store::sql::postgres", &["store::sql::connection", "store::sql::pool"]),
     ("store::sql::rows", &["store::meta", "store::sql::connection"]),
     ("store::sql::seals", &["store::meta", "store::sql::connection", "store::sql::rows"]),

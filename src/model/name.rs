@@ -98,6 +98,10 @@ id! {
     BranchId
 }
 id! {
+    /// A tool output of a session; minted by the service.
+    OutputId
+}
+id! {
     /// The caller's key for a request.
     RequestId
 }

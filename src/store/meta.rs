@@ -3,8 +3,8 @@
 
 use crate::clock::Micros;
 use crate::model::{
-    Branch, BranchId, CompressionPath, Deletion, Digest, GenerationId, Head, Labels, Preamble, RequestId,
-    Segment, Seq, Session, SessionId, TenantId, Turn, Version,
+    Branch, BranchId, CompressionPath, Deletion, Digest, GenerationId, Head, Labels, Output, OutputId,
+    Preamble, RequestId, Segment, Seq, Session, SessionId, TenantId, Turn, Version,
 };
 use crate::store::StoreError;
 use async_trait::async_trait;
@@ -294,6 +294,20 @@ pub struct RollUpPolicy {
     pub raw_bytes_max: u64,
 }
 
+/// A tool output to be kept.
+#[derive(Clone, Debug)]
+pub struct NewOutput {
+    /// The session.
+    pub key: SessionKey,
+    /// The output; its branch and version are found when it is written. Its
+    /// blob, if it names one, is durable.
+    pub output: Output,
+    /// The bytes of its blob, if it names none.
+    pub held: Option<Bytes>,
+    /// The writer generation that wrote the blob.
+    pub generation: GenerationId,
+}
+
 /// A blob to be erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
@@ -457,6 +471,38 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     /// Replaces segments by one that covers the same entries, if they are as
     /// they were, and writes tombstones for the old blobs.
     async fn commit_roll_up(&self, roll_up: NewRollUp) -> Result<CommitOutcome, StoreError>;
+
+    // --- Tool outputs ---
+
+    /// Keeps a tool output on the branch that its session is on, and returns it
+    /// with its branch and version; nothing if the session is not live. An id
+    /// that is taken fails with `Duplicate`: the same call took effect before.
+    async fn add_output(&self, new: NewOutput) -> Result<Option<Output>, StoreError>;
+
+    /// A tool output that a session has: one of its branches, those that a
+    /// deletion has left for forks included, or one of the branches that they
+    /// continue, from before they began.
+    async fn output(&self, key: &SessionKey, id: &OutputId) -> Result<Option<Output>, StoreError>;
+
+    /// The tool outputs that a session has, as above, the newest first; of them
+    /// those before `before`.
+    async fn outputs(
+        &self,
+        key: &SessionKey,
+        before: Option<&OutputId>,
+        limit: u32,
+    ) -> Result<Vec<Output>, StoreError>;
+
+    /// The blob of a tool output that the metadata store holds.
+    async fn held_output(&self, tenant: &TenantId, id: &OutputId) -> Result<Option<Bytes>, StoreError>;
+
+    /// The tool outputs of a branch after `after`, in the order of their ids.
+    async fn outputs_of_branch(
+        &self,
+        key: &BranchKey,
+        after: Option<&OutputId>,
+        limit: u32,
+    ) -> Result<Vec<Output>, StoreError>;
 
     // --- Deleting ---
 

@@ -9,6 +9,7 @@ mod checks;
 mod connection;
 mod deletions;
 mod migrations;
+mod outputs;
 mod pool;
 mod postgres;
 mod rows;
@@ -20,15 +21,17 @@ mod turns;
 
 use crate::clock::Micros;
 use crate::model::{
-    Branch, Deletion, Digest, GenerationId, Preamble, RequestId, Segment, Seq, SessionId, TenantId, Version,
+    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RequestId, Segment, Seq, SessionId,
+    TenantId, Version,
 };
 use crate::store::meta::{
-    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, MetaStore, NewRollUp, NewSeal,
-    NewSession, NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy,
-    SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
+    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, MetaStore, NewOutput, NewRollUp,
+    NewSeal, NewSession, NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate,
+    SealPolicy, SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
 };
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
+use bytes::Bytes;
 use connection::{Database, Lane, Sql, args};
 use std::sync::Arc;
 
@@ -204,6 +207,36 @@ impl MetaStore for SqlMetaStore {
 
     async fn commit_roll_up(&self, roll_up: NewRollUp) -> Result<CommitOutcome, StoreError> {
         seals::commit_roll_up(self.db.as_ref(), roll_up).await
+    }
+
+    async fn add_output(&self, new: NewOutput) -> Result<Option<Output>, StoreError> {
+        outputs::add(self.db.as_ref(), new).await
+    }
+
+    async fn output(&self, key: &SessionKey, id: &OutputId) -> Result<Option<Output>, StoreError> {
+        outputs::get(self.db.as_ref(), key, id).await
+    }
+
+    async fn outputs(
+        &self,
+        key: &SessionKey,
+        before: Option<&OutputId>,
+        limit: u32,
+    ) -> Result<Vec<Output>, StoreError> {
+        outputs::list(self.db.as_ref(), key, before, limit).await
+    }
+
+    async fn held_output(&self, tenant: &TenantId, id: &OutputId) -> Result<Option<Bytes>, StoreError> {
+        outputs::held(self.db.as_ref(), tenant, id).await
+    }
+
+    async fn outputs_of_branch(
+        &self,
+        key: &BranchKey,
+        after: Option<&OutputId>,
+        limit: u32,
+    ) -> Result<Vec<Output>, StoreError> {
+        outputs::of_branch(self.db.as_ref(), key, after, limit).await
     }
 
     async fn delete_session(

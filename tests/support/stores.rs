@@ -126,12 +126,14 @@ enum Place {
 }
 
 /// All tables of the schema.
-pub(crate) const TABLES: [&str; 13] = [
+pub(crate) const TABLES: [&str; 15] = [
     "branch",
     "deletion",
     "head",
     "journal",
     "manifest",
+    "output",
+    "output_held",
     "preamble",
     "segment",
     "service_secret",

@@ -180,6 +180,7 @@ arg_from! {
     &'a crate::model::SessionId => |value| value.as_str().into();
     &'a crate::model::BranchId => |value| value.as_str().into();
     &'a crate::model::RequestId => |value| value.as_str().into();
+    &'a crate::model::OutputId => |value| value.as_str().into();
 }
 
 /// The values of a statement.

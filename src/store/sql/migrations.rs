@@ -30,7 +30,8 @@ macro_rules! migration {
 }
 
 /// All migrations, in order.
-pub const MIGRATIONS: &[PairedMigration] = &[migration!(1, "0001_create_sessions")];
+pub const MIGRATIONS: &[PairedMigration] =
+    &[migration!(1, "0001_create_sessions"), migration!(2, "0002_create_outputs")];
 
 /// Number of the newest migration.
 pub(super) fn newest() -> i64 {

@@ -4,8 +4,8 @@ use super::connection::{Arg, Row, args};
 use crate::clock::Micros;
 use crate::codec::manifest::Config;
 use crate::model::{
-    Branch, BranchId, Digest, Head, Preamble, RequestId, Segment, Seq, Session, SessionId, TenantId, Turn,
-    TurnKind, Usage, Version,
+    Branch, BranchId, Digest, Head, Output, OutputId, Preamble, RequestId, Segment, Seq, Session, SessionId,
+    TenantId, Turn, TurnKind, Usage, Version,
 };
 use crate::store::meta::{JournalRow, RecordedTurn};
 use crate::store::{ErrorKind, StoreError};
@@ -339,6 +339,58 @@ pub(super) fn segment_args<'a>(tenant: &'a TenantId, segment: &'a Segment) -> Ve
         segment.raw_bytes,
         segment.format,
         segment.created_at,
+    ]
+}
+
+/// Columns of `output`, in the order in which [`output`] reads them.
+macro_rules! output_columns {
+    () => {
+        "output.output_id, output.branch_id, output.version, output.tool_call_id, output.tool_name, \
+         output.content_type, output.bytes, output.characters, output.lines, output.sha256, output.blob_key, \
+         output.stored_bytes, output.tail_at, output.format, output.created_at"
+    };
+}
+pub(super) use output_columns;
+
+pub(super) fn output(row: &mut Row) -> Result<Output, StoreError> {
+    Ok(Output {
+        id: OutputId::parse(&row.next::<String>()?).map_err(corrupt)?,
+        branch: branch_id(row)?,
+        version: Version(row.next()?),
+        tool_call_id: row.next()?,
+        tool_name: row.next()?,
+        content_type: row.next()?,
+        bytes: row.next()?,
+        characters: row.next()?,
+        lines: row.next()?,
+        sha256: digest(row)?,
+        key: row.next()?,
+        stored_bytes: row.next()?,
+        tail_at: row.next()?,
+        format: u32::try_from(row.next::<u64>()?).map_err(corrupt)?,
+        created_at: micros(row)?,
+    })
+}
+
+/// Arguments for `tenant` and the columns of [`output_columns`].
+pub(super) fn output_args<'a>(tenant: &'a TenantId, output: &'a Output) -> Vec<Arg<'a>> {
+    args![
+        tenant,
+        &output.id,
+        &output.branch,
+        output.version,
+        output.tool_call_id.as_str(),
+        output.tool_name.as_str(),
+        output.content_type.as_str(),
+        output.bytes,
+        output.characters,
+        output.lines,
+        output.sha256,
+        output.key.as_deref(),
+        output.stored_bytes,
+        output.tail_at,
+        output.format,
+        output.created_at,
     ]
 }
 

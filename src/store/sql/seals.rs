@@ -282,14 +282,25 @@ pub(super) async fn release_branch(
     erase_not_before: Micros,
 ) -> Result<(), StoreError> {
     lock_branch(tx, tenant, branch).await?;
-    let bury = Sql::both(
-        "INSERT INTO tombstone (tenant, blob_key, session_id, not_before) \
-         SELECT tenant, blob_key, $3, $4 FROM segment WHERE tenant = $1 AND branch_id = $2 \
-         ON CONFLICT (tenant, blob_key) DO NOTHING",
-    );
-    tx.execute(bury, args![tenant, branch, session, erase_not_before]).await?;
+    for bury in [
+        Sql::both(
+            "INSERT INTO tombstone (tenant, blob_key, session_id, not_before) \
+             SELECT tenant, blob_key, $3, $4 FROM segment WHERE tenant = $1 AND branch_id = $2 \
+             ON CONFLICT (tenant, blob_key) DO NOTHING",
+        ),
+        Sql::both(
+            "INSERT INTO tombstone (tenant, blob_key, session_id, not_before) \
+             SELECT tenant, blob_key, $3, $4 FROM output \
+             WHERE tenant = $1 AND branch_id = $2 AND blob_key IS NOT NULL \
+             ON CONFLICT (tenant, blob_key) DO NOTHING",
+        ),
+    ] {
+        tx.execute(bury, args![tenant, branch, session, erase_not_before]).await?;
+    }
     for sql in [
         Sql::both("DELETE FROM segment WHERE tenant = $1 AND branch_id = $2"),
+        Sql::both("DELETE FROM output_held WHERE tenant = $1 AND branch_id = $2"),
+        Sql::both("DELETE FROM output WHERE tenant = $1 AND branch_id = $2"),
         Sql::both("DELETE FROM journal WHERE tenant = $1 AND branch_id = $2"),
         Sql::both("DELETE FROM turn WHERE tenant = $1 AND branch_id = $2"),
         Sql::both("DELETE FROM branch WHERE tenant = $1 AND branch_id = $2"),

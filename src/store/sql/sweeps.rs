@@ -81,6 +81,7 @@ pub(super) async fn referenced(db: &dyn Database, keys: &[String]) -> Result<Vec
     // A key at a time, so that one text serves any number of keys.
     let sql = Sql::both(
         "SELECT blob_key FROM segment WHERE blob_key = $1 UNION SELECT blob_key FROM manifest WHERE blob_key = $1 \
+         UNION SELECT blob_key FROM output WHERE blob_key = $1 \
          UNION SELECT blob_key FROM tombstone WHERE blob_key = $1",
     );
     let mut named = vec![];

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, oneshot};
 use turnkeep::clock::Micros;
 use turnkeep::model::{
-    Branch, Deletion, Digest, GenerationId, Preamble, RequestId, Segment, Seq, SessionId, TenantId, Version,
+    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RequestId, Segment, Seq, SessionId,
+    TenantId, Version,
 };
 use turnkeep::store::blob::BlobInfo;
 use turnkeep::store::meta::{
-    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, NewRollUp, NewSeal, NewSession,
-    NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy, SessionKey,
-    SessionQuery, SessionUpdate, Tip, Tombstone,
+    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, NewOutput, NewRollUp, NewSeal,
+    NewSession, NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy,
+    SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
 };
 use turnkeep::store::{BlobStore, ErrorKind, MetaStore, StoreError};
 
@@ -230,6 +231,11 @@ gated! {
     commit_seal(seal: NewSeal) -> CommitOutcome;
     roll_up_candidates(policy: RollUpPolicy, after: Option<&BranchKey>, limit: u32) -> Vec<BranchKey>;
     commit_roll_up(roll_up: NewRollUp) -> CommitOutcome;
+    add_output(new: NewOutput) -> Option<Output>;
+    output(key: &SessionKey, id: &OutputId) -> Option<Output>;
+    outputs(key: &SessionKey, before: Option<&OutputId>, limit: u32) -> Vec<Output>;
+    held_output(tenant: &TenantId, id: &OutputId) -> Option<Bytes>;
+    outputs_of_branch(key: &BranchKey, after: Option<&OutputId>, limit: u32) -> Vec<Output>;
     delete_session(key: &SessionKey, include_forks: bool, now: Micros, erase_not_before: Micros) -> Vec<SessionId>;
     deletion(key: &SessionKey) -> Option<Deletion>;
     open_deletions(after: Micros, limit: u32) -> Vec<OpenDeletion>;

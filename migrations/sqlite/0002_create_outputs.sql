@@ -1,0 +1,34 @@
+-- Tool outputs that are kept whole outside the transcript. An output belongs to
+-- the branch that its session was on when it was stored, and goes with it.
+
+CREATE TABLE output (
+    tenant       TEXT    NOT NULL,
+    output_id    TEXT    NOT NULL,
+    branch_id    TEXT    NOT NULL,
+    version      INTEGER NOT NULL, -- newest turn when it was stored
+    tool_call_id TEXT    NOT NULL,
+    tool_name    TEXT    NOT NULL,
+    content_type TEXT    NOT NULL,
+    bytes        INTEGER NOT NULL,
+    characters   INTEGER NOT NULL,
+    lines        INTEGER NOT NULL,
+    sha256       BLOB    NOT NULL, -- of the content
+    blob_key     TEXT,             -- null while it is in output_held
+    stored_bytes INTEGER NOT NULL,
+    tail_at      INTEGER NOT NULL,
+    format       INTEGER NOT NULL,
+    created_at   INTEGER NOT NULL,
+    PRIMARY KEY (tenant, output_id)
+) WITHOUT ROWID;
+CREATE INDEX output_by_branch ON output (tenant, branch_id, output_id);
+CREATE UNIQUE INDEX output_by_key ON output (blob_key); -- for the sweep
+
+-- Blobs of outputs that wait for the object store.
+CREATE TABLE output_held (
+    tenant    TEXT    NOT NULL,
+    output_id TEXT    NOT NULL,
+    branch_id TEXT    NOT NULL,
+    body      BLOB    NOT NULL,
+    PRIMARY KEY (tenant, output_id)
+);
+CREATE INDEX output_held_by_branch ON output_held (tenant, branch_id);

@@ -1,0 +1,116 @@
+//! Tool outputs.
+
+use super::connection::{Database, Lane, Sql, args};
+use super::rows;
+use crate::model::{Output, OutputId, TenantId, Version};
+use crate::store::StoreError;
+use crate::store::meta::{BranchKey, NewOutput, SessionKey};
+use bytes::Bytes;
+
+/// Keeps the head from being deleted until the transaction ends; turns do not wait
+/// for it.
+const HOLD_HEAD: Sql = Sql::each(
+    "SELECT branch_id, version FROM head WHERE tenant = $1 AND session_id = $2 AND deleted = 0 FOR KEY SHARE",
+    "SELECT branch_id, version FROM head WHERE tenant = $1 AND session_id = $2 AND deleted = 0",
+);
+
+const INSERT: Sql = Sql::both(
+    "INSERT INTO output (tenant, output_id, branch_id, version, tool_call_id, tool_name, content_type, bytes, \
+     characters, lines, sha256, blob_key, stored_bytes, tail_at, format, created_at) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+);
+
+/// A session's branches and those that they continue, each with the version
+/// before which outputs of it count.
+macro_rules! of_session {
+    ($rest:literal) => {
+        concat!(
+            "WITH RECURSIVE line AS (\
+             SELECT branch_id, parent_branch_id, base_version, 9223372036854775807 AS until FROM branch \
+             WHERE tenant = $1 AND session_id = $2 \
+             UNION \
+             SELECT parent.branch_id, parent.parent_branch_id, parent.base_version, line.base_version \
+             FROM branch parent JOIN line ON parent.branch_id = line.parent_branch_id WHERE parent.tenant = $1) \
+             SELECT ",
+            rows::output_columns!(),
+            " FROM (SELECT branch_id, max(until) AS until FROM line GROUP BY branch_id) known \
+             JOIN output ON output.branch_id = known.branch_id AND output.version < known.until \
+             WHERE output.tenant = $1 ",
+            $rest
+        )
+    };
+}
+
+/// Keeps an output on the branch that its session is on.
+pub(super) async fn add(db: &dyn Database, new: NewOutput) -> Result<Option<Output>, StoreError> {
+    let NewOutput { key, mut output, held, generation } = new;
+    let mut tx = db.begin(Lane::Write).await?;
+    tx.hold_generation(generation).await?;
+    let Some(mut head) = tx.query(HOLD_HEAD, args![&key.tenant, &key.session]).await?.pop() else {
+        tx.rollback().await?;
+        return Ok(None);
+    };
+    output.branch = rows::branch_id(&mut head)?;
+    output.version = Version(head.next()?);
+    tx.execute(INSERT, rows::output_args(&key.tenant, &output)).await?;
+    if let Some(body) = &held {
+        let hold =
+            Sql::both("INSERT INTO output_held (tenant, output_id, branch_id, body) VALUES ($1, $2, $3, $4)");
+        tx.execute(hold, args![&key.tenant, &output.id, &output.branch, body]).await?;
+    }
+    tx.commit().await?;
+    Ok(Some(output))
+}
+
+/// An output that a session has.
+pub(super) async fn get(
+    db: &dyn Database,
+    key: &SessionKey,
+    id: &OutputId,
+) -> Result<Option<Output>, StoreError> {
+    let sql = Sql::both(of_session!("AND output.output_id = $3"));
+    let found = db.query(Lane::Read, sql, args![&key.tenant, &key.session, id]).await?.pop();
+    found.map(|mut row| rows::output(&mut row)).transpose()
+}
+
+/// The outputs that a session has.
+pub(super) async fn list(
+    db: &dyn Database,
+    key: &SessionKey,
+    before: Option<&OutputId>,
+    limit: u32,
+) -> Result<Vec<Output>, StoreError> {
+    let sql = Sql::both(of_session!("AND output.output_id < $3 ORDER BY output.output_id DESC LIMIT $4"));
+    // After all ids, which are hex digits.
+    let before = before.map_or("g", OutputId::as_str);
+    let found = db.query(Lane::Read, sql, args![&key.tenant, &key.session, before, limit]).await?;
+    found.into_iter().map(|mut row| rows::output(&mut row)).collect()
+}
+
+/// The blob of an output that is held here.
+pub(super) async fn held(
+    db: &dyn Database,
+    tenant: &TenantId,
+    id: &OutputId,
+) -> Result<Option<Bytes>, StoreError> {
+    let sql = Sql::both("SELECT body FROM output_held WHERE tenant = $1 AND output_id = $2");
+    let found = db.query(Lane::Read, sql, args![tenant, id]).await?.pop();
+    found.map(|mut row| row.next::<Vec<u8>>().map(Bytes::from)).transpose()
+}
+
+/// The outputs of a branch.
+pub(super) async fn of_branch(
+    db: &dyn Database,
+    key: &BranchKey,
+    after: Option<&OutputId>,
+    limit: u32,
+) -> Result<Vec<Output>, StoreError> {
+    let sql = Sql::both(concat!(
+        "SELECT ",
+        rows::output_columns!(),
+        " FROM output WHERE tenant = $1 AND branch_id = $2 AND output_id > $3 ORDER BY output_id LIMIT $4"
+    ));
+    let after = after.map_or("", OutputId::as_str);
+    let found = db.query(Lane::Background, sql, args![&key.tenant, &key.branch, after, limit]).await?;
+    found.into_iter().map(|mut row| rows::output(&mut row)).collect()
+}
