@@ -16,7 +16,7 @@ use stores::{Directory, blob_keys};
 use turnkeep::clock::{Clock as _, SystemClock};
 use turnkeep::codec::digest;
 use turnkeep::entropy::Entropy;
-use turnkeep::store::blob::{BlobInfo, verifies_checksums};
+use turnkeep::store::blob::{BlobInfo, BlobUpload, verifies_checksums};
 use turnkeep::store::faulty::{Fault, FaultyBlobs};
 use turnkeep::store::local::LocalBlobs;
 use turnkeep::store::{BlobStore, ErrorKind, StoreError};
@@ -55,6 +55,10 @@ on_both_stores![
     of_racing_writers_one_wins,
     racing_writers_of_the_same_bytes_all_succeed,
     a_blob_is_seen_whole_or_not_at_all,
+    a_range_of_a_blob_is_got_exactly,
+    what_is_written_in_parts_is_got_byte_for_byte,
+    an_upload_is_seen_once_it_is_finished_and_never_if_it_is_dropped,
+    an_upload_does_not_overwrite,
     a_deleted_blob_is_gone_and_may_be_deleted_again,
     blobs_are_listed_in_the_order_of_their_keys_by_prefix_and_in_pages,
     more_blobs_than_a_page_holds_are_all_listed,
@@ -144,6 +148,93 @@ async fn a_blob_is_seen_whole_or_not_at_all(blobs: Arc<dyn BlobStore>) {
         }
     }
     writing.await.unwrap();
+}
+
+async fn a_range_of_a_blob_is_got_exactly(blobs: Arc<dyn BlobStore>) {
+    let body: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    let size = body.len() as u64;
+    put(blobs.as_ref(), "a/k", body.clone()).await.unwrap();
+    for range in [0..1, 0..size, size - 1..size, 255..513] {
+        let got = blobs.get_range("a/k", range.clone()).await.unwrap();
+        let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+        assert_eq!(got, body[range.clone()], "{range:?}");
+    }
+    for range in [0..size + 1, size - 1..size + 1, size..size + 1, size + 5..size + 9] {
+        let error = blobs.get_range("a/k", range.clone()).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Corrupt, "{range:?}");
+    }
+    assert_eq!(blobs.get_range("a/none", 0..1).await.unwrap_err().kind, ErrorKind::NotFound);
+    #[expect(clippy::reversed_empty_ranges, reason = "what a caller must not ask for")]
+    for range in [0..0, size..size, 2..1] {
+        assert_eq!(blobs.get_range("a/k", range).await.unwrap_err().kind, ErrorKind::Internal);
+    }
+}
+
+/// Bytes that do not repeat in step with parts.
+fn noise(size: usize) -> Bytes {
+    (0..size).map(|i| (i * 31 + i / 251) as u8).collect::<Vec<_>>().into()
+}
+
+/// Begins a blob and writes it in parts of so many bytes.
+async fn begin(blobs: &dyn BlobStore, key: &str, body: &Bytes, part: usize) -> Box<dyn BlobUpload> {
+    let mut upload = blobs.begin(key).await.unwrap();
+    let mut rest = body.clone();
+    while !rest.is_empty() {
+        let next = rest.split_to(part.min(rest.len()));
+        upload.write(next).await.unwrap();
+    }
+    upload
+}
+
+async fn what_is_written_in_parts_is_got_byte_for_byte(blobs: Arc<dyn BlobStore>) {
+    const MIB: usize = 1 << 20;
+    let table = [
+        (0, 1),
+        (1, 1),
+        (5 * MIB - 1, 300_000),
+        (5 * MIB, MIB),
+        (5 * MIB + 1, 5 * MIB + 1),
+        (12 * MIB + 7, 700_001),
+        (16 * MIB, 16 * MIB),
+    ];
+    for (i, (size, part)) in table.into_iter().enumerate() {
+        let (key, body) = (format!("u{i}/k"), noise(size));
+        let upload = begin(blobs.as_ref(), &key, &body, part).await;
+        upload.finish(digest::sha256(&body)).await.unwrap();
+        assert!(blobs.get(&key).await.unwrap() == body, "{size} bytes in parts of {part}");
+        assert_eq!(blobs.size(&key).await.unwrap(), Some(size as u64));
+    }
+}
+
+async fn an_upload_is_seen_once_it_is_finished_and_never_if_it_is_dropped(blobs: Arc<dyn BlobStore>) {
+    for size in [10, 11 << 20] {
+        let body = noise(size);
+        let upload = begin(blobs.as_ref(), "a/k", &body, 1 << 20).await;
+        let dropped = begin(blobs.as_ref(), "a/l", &body, 1 << 20).await;
+        for key in ["a/k", "a/l"] {
+            assert_eq!(blobs.size(key).await.unwrap(), None);
+        }
+        assert_eq!(blob_keys(blobs.as_ref()).await, [""; 0]);
+        drop(dropped);
+        upload.finish(digest::sha256(&body)).await.unwrap();
+        assert_eq!(blob_keys(blobs.as_ref()).await, ["a/k"]);
+        blobs.delete("a/k").await.unwrap();
+    }
+}
+
+async fn an_upload_does_not_overwrite(blobs: Arc<dyn BlobStore>) {
+    for size in [10, 11 << 20] {
+        let (body, key) = (noise(size), format!("a/{size}"));
+        let first = begin(blobs.as_ref(), &key, &body, 1 << 20).await;
+        let same = begin(blobs.as_ref(), &key, &body, 3 << 20).await;
+        let other_body = Bytes::from(vec![7; size]);
+        let other = begin(blobs.as_ref(), &key, &other_body, 1 << 20).await;
+        first.finish(digest::sha256(&body)).await.unwrap();
+        same.finish(digest::sha256(&body)).await.unwrap();
+        let error = other.finish(digest::sha256(&other_body)).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::KeyTaken);
+        assert!(blobs.get(&key).await.unwrap() == body);
+    }
 }
 
 async fn a_deleted_blob_is_gone_and_may_be_deleted_again(blobs: Arc<dyn BlobStore>) {
@@ -270,6 +361,9 @@ async fn a_directory_refuses_keys_that_lead_out_of_it_or_hide() {
         let error = put(directory.blobs.as_ref(), key, "x").await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Internal, "{key:?}");
         assert_eq!(directory.blobs.get(key).await.unwrap_err().kind, ErrorKind::Internal, "{key:?}");
+        assert_eq!(directory.blobs.begin(key).await.unwrap_err().kind, ErrorKind::Internal, "{key:?}");
+        let range = directory.blobs.get_range(key, 0..1).await;
+        assert_eq!(range.unwrap_err().kind, ErrorKind::Internal, "{key:?}");
         assert_eq!(directory.blobs.size(key).await.unwrap_err().kind, ErrorKind::Internal, "{key:?}");
         assert_eq!(directory.blobs.delete(key).await.unwrap_err().kind, ErrorKind::Internal, "{key:?}");
     }
@@ -290,6 +384,10 @@ async fn what_a_crash_left_half_written_is_never_listed_and_goes_at_the_next_sta
     // Nor do writes leave anything there, whether they win or lose.
     put(&again, "a/l", "y").await.unwrap();
     put(&again, "a/l", "z").await.unwrap_err();
+    let body = Bytes::from_static(b"parts");
+    begin(&again, "a/m", &body, 2).await.finish(digest::sha256(&body)).await.unwrap();
+    begin(&again, "a/l", &body, 2).await.finish(digest::sha256(&body)).await.unwrap_err();
+    drop(begin(&again, "a/n", &body, 2).await);
     assert_eq!(fs::read_dir(&leftovers).unwrap().count(), 0);
 }
 
@@ -373,17 +471,29 @@ async fn an_s3_that_cannot_be_reached_or_used_is_unavailable() {
 /// Every call says that the store cannot be reached, and none that a blob is
 /// not there or is gone.
 async fn assert_unavailable(blobs: &dyn BlobStore) {
-    let (put, got, size, deleted, listed, probed) = futures::join!(
+    let upload = async |size| {
+        let body = noise(size);
+        let mut upload = blobs.begin("a/u").await?;
+        upload.write(body.clone()).await?;
+        upload.finish(digest::sha256(&body)).await
+    };
+    let (small, large, put, got, range, size, deleted, listed, probed) = futures::join!(
+        upload(10),
+        upload(11 << 20),
         put(blobs, "a/k", "x"),
         blobs.get("a/k"),
+        blobs.get_range("a/k", 0..1),
         blobs.size("a/k"),
         blobs.delete("a/k"),
         blobs.list("", None, 9),
         blobs.probe(),
     );
     for error in [
+        small.unwrap_err(),
+        large.unwrap_err(),
         put.unwrap_err(),
         got.unwrap_err(),
+        range.unwrap_err(),
         size.unwrap_err(),
         deleted.unwrap_err(),
         listed.unwrap_err(),

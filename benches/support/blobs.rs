@@ -4,12 +4,13 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use turnkeep::clock;
 use turnkeep::model::Digest;
-use turnkeep::store::blob::BlobInfo;
+use turnkeep::store::blob::{BlobInfo, BlobUpload};
 use turnkeep::store::{BlobStore, StoreError};
 
 /// What was got since the last look.
@@ -78,6 +79,16 @@ impl BlobStore for CountedBlobs {
         gets.objects += 1;
         gets.rounds = gets.rounds.max(round);
         body
+    }
+
+    async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
+        self.wait().await;
+        self.inner.get_range(key, range).await
+    }
+
+    async fn begin(&self, key: &str) -> Result<Box<dyn BlobUpload>, StoreError> {
+        self.wait().await;
+        self.inner.begin(key).await
     }
 
     async fn put_new(&self, key: &str, body: Bytes, sha256: Digest) -> Result<(), StoreError> {

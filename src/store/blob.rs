@@ -6,6 +6,7 @@ use crate::model::Digest;
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::ops::Range;
 
 /// A blob in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +33,17 @@ pub trait BlobStore: std::fmt::Debug + Send + Sync + 'static {
     /// After any other failure the blob may be there or not.
     async fn put_new(&self, key: &str, body: Bytes, sha256: Digest) -> Result<(), StoreError>;
 
+    /// Begins a blob that is written in parts, under a key that no other blob
+    /// has. Nothing is seen of it before [`BlobUpload::finish`], and nothing ever
+    /// if it is dropped before.
+    async fn begin(&self, key: &str) -> Result<Box<dyn BlobUpload>, StoreError>;
+
     /// Returns a blob whole; `NotFound` if there is none.
     async fn get(&self, key: &str) -> Result<Bytes, StoreError>;
+
+    /// Returns these bytes of a blob, of which there must be one at least;
+    /// `NotFound` if there is no blob, `Corrupt` if it ends before them.
+    async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, StoreError>;
 
     /// Returns the size of a blob; nothing if there is none.
     async fn size(&self, key: &str) -> Result<Option<u64>, StoreError>;
@@ -56,6 +66,33 @@ pub trait BlobStore: std::fmt::Debug + Send + Sync + 'static {
     /// it refuses to overwrite. Called once at start-up. What the service can do
     /// without is told in the log.
     async fn probe(&self) -> Result<(), StoreError>;
+}
+
+/// A blob that is being written. It takes memory of some parts of 5 MiB, however
+/// large it gets.
+#[async_trait]
+pub trait BlobUpload: std::fmt::Debug + Send {
+    /// Appends bytes, as many as there are. After a failure only failures follow.
+    async fn write(&mut self, part: Bytes) -> Result<(), StoreError>;
+
+    /// Ends the blob. `sha256` is that of all of it.
+    ///
+    /// On success the blob is durable. If the key holds other bytes it fails with
+    /// `KeyTaken`. After any other failure the blob may be there or not.
+    async fn finish(self: Box<Self>, sha256: Digest) -> Result<(), StoreError>;
+}
+
+/// The length of a range, which must have bytes.
+pub(super) fn range_length(key: &str, range: &Range<u64>) -> Result<usize, StoreError> {
+    let length = range.end.checked_sub(range.start).and_then(|length| usize::try_from(length).ok());
+    length
+        .filter(|length| *length > 0)
+        .ok_or_else(|| StoreError::new(ErrorKind::Internal, format!("not a range of {key}: {range:?}")))
+}
+
+/// That a blob ends before the bytes that were asked for.
+pub(super) fn ends_early(key: &str, range: &Range<u64>) -> StoreError {
+    StoreError::new(ErrorKind::Corrupt, format!("{key} ends before byte {}", range.end))
 }
 
 /// Checks that a store refuses to overwrite: the seal protocol rests on it, and

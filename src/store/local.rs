@@ -4,12 +4,13 @@ use crate::clock::Micros;
 use crate::codec::digest;
 use crate::entropy::Entropy;
 use crate::model::Digest;
-use crate::store::blob::{BlobInfo, BlobStore};
+use crate::store::blob::{BlobInfo, BlobStore, BlobUpload, ends_early, range_length};
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
@@ -62,6 +63,18 @@ impl LocalBlobs {
         }
     }
 
+    /// That what is at a key is what was to be put there, if it was there before.
+    async fn check_existing(&self, key: &str, is_new: bool, sha256: Digest) -> Result<(), StoreError> {
+        if is_new {
+            return Ok(());
+        }
+        let existing = self.get(key).await?;
+        if digest::sha256(&existing) == sha256 {
+            return Ok(());
+        }
+        Err(StoreError::new(ErrorKind::KeyTaken, format!("put {key}")))
+    }
+
     async fn run<T: Send + 'static>(
         &self,
         context: String,
@@ -89,31 +102,48 @@ impl BlobStore for LocalBlobs {
     async fn put_new(&self, key: &str, body: Bytes, sha256: Digest) -> Result<(), StoreError> {
         let path = self.path(key)?;
         let (root, making) = (self.root.clone(), self.making.clone());
-        let temporary = root.join(TEMPORARY).join(self.entropy.hex::<16>());
+        let temporary = Temporary(root.join(TEMPORARY).join(self.entropy.hex::<16>()));
         let written = self.run(format!("put {key}"), move || {
-            let result = write_new(&root, &making, &temporary, &path, &body);
-            // The link keeps the bytes; only the name for writing goes, now or at
-            // the next start.
-            if let Err(error) = fs::remove_file(&temporary)
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                tracing::warn!(file = %temporary.display(), %error, "a temporary file stays");
-            }
-            result
+            let mut file = File::options().write(true).create_new(true).open(&temporary.0)?;
+            file.write_all(&body)?;
+            publish(&root, &making, &file, &temporary, &path)
         });
-        if written.await? {
-            return Ok(());
-        }
-        let existing = self.get(key).await?;
-        if digest::sha256(&existing) == sha256 {
-            return Ok(());
-        }
-        Err(StoreError::new(ErrorKind::KeyTaken, format!("put {key}")))
+        let is_new = written.await?;
+        self.check_existing(key, is_new, sha256).await
+    }
+
+    async fn begin(&self, key: &str) -> Result<Box<dyn BlobUpload>, StoreError> {
+        let path = self.path(key)?;
+        let temporary = Temporary(self.root.join(TEMPORARY).join(self.entropy.hex::<16>()));
+        let opened = self.run(format!("begin {key}"), move || {
+            let file = File::options().write(true).create_new(true).open(&temporary.0)?;
+            Ok((file, temporary))
+        });
+        let (file, temporary) = opened.await?;
+        let (blobs, key) = (self.clone(), key.to_owned());
+        Ok(Box::new(LocalUpload { blobs, key, path, temporary, file: Some(file) }))
     }
 
     async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
         let path = self.path(key)?;
         self.run(format!("get {key}"), move || fs::read(path).map(Bytes::from)).await
+    }
+
+    async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let path = self.path(key)?;
+        let length = range_length(key, &range)?;
+        let start = range.start;
+        let read = self.run(format!("get {key}"), move || {
+            let mut file = File::open(path)?;
+            // What is not there takes no memory.
+            let has = file.metadata()?.len().saturating_sub(start);
+            let mut body = Vec::with_capacity(length.min(usize::try_from(has).unwrap_or(usize::MAX)));
+            file.seek(SeekFrom::Start(start))?;
+            file.take(length as u64).read_to_end(&mut body)?;
+            Ok(Bytes::from(body))
+        });
+        let body = read.await?;
+        if body.len() == length { Ok(body) } else { Err(ends_early(key, &range)) }
     }
 
     async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
@@ -160,29 +190,84 @@ impl BlobStore for LocalBlobs {
     }
 }
 
+/// A blob that is being written to a temporary file.
+#[derive(Debug)]
+struct LocalUpload {
+    blobs: LocalBlobs,
+    key: String,
+    path: PathBuf,
+    temporary: Temporary,
+    /// None while a part is written and once that has failed.
+    file: Option<File>,
+}
+
+impl LocalUpload {
+    fn take_file(&mut self) -> Result<File, StoreError> {
+        let failed =
+            || StoreError::new(ErrorKind::Unavailable, format!("put {}: an earlier write failed", self.key));
+        self.file.take().ok_or_else(failed)
+    }
+}
+
+#[async_trait]
+impl BlobUpload for LocalUpload {
+    async fn write(&mut self, part: Bytes) -> Result<(), StoreError> {
+        let mut file = self.take_file()?;
+        let written = self.blobs.run(format!("put {}", self.key), move || {
+            file.write_all(&part)?;
+            Ok(file)
+        });
+        self.file = Some(written.await?);
+        Ok(())
+    }
+
+    async fn finish(mut self: Box<Self>, sha256: Digest) -> Result<(), StoreError> {
+        let file = self.take_file()?;
+        let Self { blobs, key, path, temporary, .. } = *self;
+        let (root, making) = (blobs.root.clone(), blobs.making.clone());
+        let published =
+            blobs.run(format!("put {key}"), move || publish(&root, &making, &file, &temporary, &path));
+        let is_new = published.await?;
+        blobs.check_existing(&key, is_new, sha256).await
+    }
+}
+
+/// The name for writing of a file. The link keeps the bytes; only this name goes,
+/// when it is dropped or at the next start.
+#[derive(Debug)]
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.0)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(file = %self.0.display(), %error, "a temporary file stays");
+        }
+    }
+}
+
 /// Fails if `root` is not the directory that was opened: it has the one for
 /// files that are being written.
 fn check_root(root: &Path) -> io::Result<()> {
     fs::metadata(root.join(TEMPORARY)).map(drop)
 }
 
-/// Writes a new file at `path`; false if there is one already.
-fn write_new(
+/// Makes a file that is written seen at `path`; false if there is one already.
+fn publish(
     root: &Path,
     making: &Mutex<()>,
-    temporary: &Path,
+    file: &File,
+    temporary: &Temporary,
     path: &Path,
-    body: &[u8],
 ) -> io::Result<bool> {
-    let mut file = File::options().write(true).create_new(true).open(temporary)?;
-    file.write_all(body)?;
     file.sync_all()?;
     let Some(directory) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
     {
         let _making = making.lock().unwrap_or_else(PoisonError::into_inner);
         make_directories(root, directory)?;
     }
-    let is_new = match fs::hard_link(temporary, path) {
+    let is_new = match fs::hard_link(&temporary.0, path) {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
         Err(error) => return Err(error),

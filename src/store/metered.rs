@@ -3,9 +3,10 @@
 use crate::clock::Stopwatch;
 use crate::model::Digest;
 use crate::store::StoreError;
-use crate::store::blob::{BlobInfo, BlobStore};
+use crate::store::blob::{BlobInfo, BlobStore, BlobUpload};
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Counts `turnkeep_blob_requests_total`, `turnkeep_blob_bytes_total` and
@@ -44,10 +45,24 @@ impl BlobStore for MeteredBlobs {
         result
     }
 
+    async fn begin(&self, key: &str) -> Result<Box<dyn BlobUpload>, StoreError> {
+        let started = Stopwatch::start();
+        let result = self.inner.begin(key).await;
+        record("begin", started, 0, &result);
+        Ok(Box::new(MeteredUpload { inner: result? }))
+    }
+
     async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
         let started = Stopwatch::start();
         let result = self.inner.get(key).await;
         record("get", started, result.as_ref().map_or(0, Bytes::len), &result);
+        result
+    }
+
+    async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let started = Stopwatch::start();
+        let result = self.inner.get_range(key, range).await;
+        record("get_range", started, result.as_ref().map_or(0, Bytes::len), &result);
         result
     }
 
@@ -79,5 +94,28 @@ impl BlobStore for MeteredBlobs {
 
     async fn probe(&self) -> Result<(), StoreError> {
         self.inner.probe().await
+    }
+}
+
+/// An upload whose parts are counted.
+#[derive(Debug)]
+struct MeteredUpload {
+    inner: Box<dyn BlobUpload>,
+}
+
+#[async_trait]
+impl BlobUpload for MeteredUpload {
+    async fn write(&mut self, part: Bytes) -> Result<(), StoreError> {
+        let (started, bytes) = (Stopwatch::start(), part.len());
+        let result = self.inner.write(part).await;
+        record("write", started, bytes, &result);
+        result
+    }
+
+    async fn finish(self: Box<Self>, sha256: Digest) -> Result<(), StoreError> {
+        let started = Stopwatch::start();
+        let result = self.inner.finish(sha256).await;
+        record("finish", started, 0, &result);
+        result
     }
 }

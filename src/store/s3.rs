@@ -1,10 +1,14 @@
 //! Blobs in S3 and what speaks its protocol: AWS, `SeaweedFS`, `MinIO`, Garage,
 //! Ceph.
 
+mod upload;
+
 use crate::clock::{self, Micros};
 use crate::codec::digest;
 use crate::model::Digest;
-use crate::store::blob::{BlobInfo, BlobStore, probe_create_only, verifies_checksums};
+use crate::store::blob::{
+    BlobInfo, BlobStore, BlobUpload, ends_early, probe_create_only, range_length, verifies_checksums,
+};
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
 use aws_config::retry::RetryConfig;
@@ -20,7 +24,9 @@ use aws_smithy_runtime_api::http::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use std::ops::Range;
 use std::time::Duration;
+use upload::S3Upload;
 
 /// Where the blobs are. Credentials come from the environment or the machine's
 /// role, as the AWS SDK finds them.
@@ -75,6 +81,45 @@ impl S3Blobs {
         Self { client: Client::from_conf(builder.build()), bucket: options.bucket, prefix: options.prefix }
     }
 
+    /// A blob, or these bytes of it.
+    async fn fetch(&self, key: &str, range: Option<&Range<u64>>) -> Result<Bytes, StoreError> {
+        let context = || format!("get {key}");
+        let got = self
+            .client
+            .get_object()
+            .bucket(&self.bucket)
+            .key(self.full(key))
+            .set_range(range.map(|range| format!("bytes={}-{}", range.start, range.end.saturating_sub(1))))
+            .customize()
+            .config_override(aws_sdk_s3::config::Config::builder().timeout_config(attempt_timeout(0)))
+            .send()
+            .await
+            .map_err(|error| match range {
+                Some(range) if status(&error) == Some(416) => ends_early(key, range),
+                _ => classify(context(), error),
+            })?;
+        let length = got.content_length().and_then(|length| usize::try_from(length).ok());
+        // The SDK's timeouts end with the headers.
+        let body = clock::deadline(body_deadline(length.unwrap_or(0)), got.body.collect()).await;
+        let body = match body {
+            None => {
+                return Err(StoreError::new(
+                    ErrorKind::Unavailable,
+                    format!("{}: the body stalled", context()),
+                ));
+            }
+            Some(Err(error)) => return Err(StoreError::caused(ErrorKind::Unavailable, context(), error)),
+            Some(Ok(body)) => body.into_bytes(),
+        };
+        if length.is_some_and(|length| length != body.len()) {
+            return Err(StoreError::new(
+                ErrorKind::Unavailable,
+                format!("{}: the body was cut short", context()),
+            ));
+        }
+        Ok(body)
+    }
+
     fn full(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
@@ -119,38 +164,18 @@ impl BlobStore for S3Blobs {
         }
     }
 
+    async fn begin(&self, key: &str) -> Result<Box<dyn BlobUpload>, StoreError> {
+        Ok(Box::new(S3Upload::new(self.clone(), key.to_owned())))
+    }
+
     async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
-        let context = || format!("get {key}");
-        let got = self
-            .client
-            .get_object()
-            .bucket(&self.bucket)
-            .key(self.full(key))
-            .customize()
-            .config_override(aws_sdk_s3::config::Config::builder().timeout_config(attempt_timeout(0)))
-            .send()
-            .await
-            .map_err(|error| classify(context(), error))?;
-        let length = got.content_length().and_then(|length| usize::try_from(length).ok());
-        // The SDK's timeouts end with the headers.
-        let body = clock::deadline(body_deadline(length.unwrap_or(0)), got.body.collect()).await;
-        let body = match body {
-            None => {
-                return Err(StoreError::new(
-                    ErrorKind::Unavailable,
-                    format!("{}: the body stalled", context()),
-                ));
-            }
-            Some(Err(error)) => return Err(StoreError::caused(ErrorKind::Unavailable, context(), error)),
-            Some(Ok(body)) => body.into_bytes(),
-        };
-        if length.is_some_and(|length| length != body.len()) {
-            return Err(StoreError::new(
-                ErrorKind::Unavailable,
-                format!("{}: the body was cut short", context()),
-            ));
-        }
-        Ok(body)
+        self.fetch(key, None).await
+    }
+
+    async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let length = range_length(key, &range)?;
+        let body = self.fetch(key, Some(&range)).await?;
+        if body.len() == length { Ok(body) } else { Err(ends_early(key, &range)) }
     }
 
     async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {

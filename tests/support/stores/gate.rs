@@ -3,6 +3,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, oneshot};
 use turnkeep::clock::Micros;
@@ -10,7 +11,7 @@ use turnkeep::model::{
     Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RequestId, Segment, Seq, SessionId,
     TenantId, Version,
 };
-use turnkeep::store::blob::BlobInfo;
+use turnkeep::store::blob::{BlobInfo, BlobUpload};
 use turnkeep::store::meta::{
     BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, NewOutput, NewRollUp, NewSeal,
     NewSession, NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy,
@@ -160,8 +161,17 @@ impl BlobStore for GatedBlobs {
         self.gate.call("put_new", self.inner.put_new(key, body, sha256)).await
     }
 
+    async fn begin(&self, key: &str) -> Result<Box<dyn BlobUpload>, StoreError> {
+        let inner = self.gate.call("begin", self.inner.begin(key)).await?;
+        Ok(Box::new(GatedUpload { inner, gate: self.gate.clone() }))
+    }
+
     async fn get(&self, key: &str) -> Result<Bytes, StoreError> {
         self.gate.call("get", self.inner.get(key)).await
+    }
+
+    async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
+        self.gate.call("get_range", self.inner.get_range(key, range)).await
     }
 
     async fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
@@ -183,6 +193,23 @@ impl BlobStore for GatedBlobs {
 
     async fn probe(&self) -> Result<(), StoreError> {
         self.gate.call("probe", self.inner.probe()).await
+    }
+}
+
+#[derive(Debug)]
+struct GatedUpload {
+    inner: Box<dyn BlobUpload>,
+    gate: Arc<Gate>,
+}
+
+#[async_trait]
+impl BlobUpload for GatedUpload {
+    async fn write(&mut self, part: Bytes) -> Result<(), StoreError> {
+        self.gate.call("write", self.inner.write(part)).await
+    }
+
+    async fn finish(self: Box<Self>, sha256: Digest) -> Result<(), StoreError> {
+        self.gate.call("finish", self.inner.finish(sha256)).await
     }
 }
 
