@@ -136,6 +136,57 @@ pub const OUTPUT_FRAME_RAW_BYTES: usize = 256 * KIB;
 /// the setting, and a bound on its index, of which a reader needs the whole.
 pub const OUTPUT_RAW_BYTES_MAX: u64 = 16 * 1024 * MIB as u64;
 
+/// Most raw bytes of a tool output unless the operator sets another bound.
+pub const OUTPUT_RAW_BYTES_DEFAULT: u64 = 1024 * MIB as u64;
+
+/// Longest name of a tool, id of a call and media type of an output, in bytes.
+pub const OUTPUT_LABEL_BYTES_MAX: usize = 256;
+
+/// Most outputs that come in at the same time: each takes up to 20 MiB of memory,
+/// most of it parts on their way to the object store.
+pub const OFFLOADS_MAX: usize = 16;
+
+/// How long an offload waits for the next message of its stream.
+pub const OFFLOAD_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long an offload may take: its writer generation lives on for one rotation,
+/// of 11 minutes at least, after the next was taken.
+pub const OFFLOAD_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// Length of a message with a tool result that is taken to be the limit when a
+/// profile has none, in characters.
+pub const TOOL_RESULT_CHARACTERS: u64 = 100_000;
+
+/// Largest limit of a tool result, in its unit: previews and pages are made in
+/// memory.
+pub const TOOL_RESULT_LENGTH_MAX: u64 = 500_000;
+
+/// Most raw bytes of a page of a tool output: with its envelope it stays well under
+/// the 4 MiB that gRPC clients accept by default.
+pub const OUTPUT_PAGE_BYTES_MAX: usize = MIB;
+
+/// Raw bytes of a tool output that are fetched at once at most, in whole frames.
+pub const OUTPUT_FETCH_RAW_BYTES_MAX: usize = 4 * MIB;
+
+/// Longest pattern that outputs are searched for, in bytes.
+pub const OUTPUT_PATTERN_BYTES_MAX: usize = 4 * KIB;
+/// Most memory that a compiled pattern may take, in bytes.
+pub const OUTPUT_PATTERN_COMPILED_BYTES_MAX: usize = 4 * MIB;
+/// Default number of matches of a search.
+pub const OUTPUT_MATCHES_DEFAULT: u32 = 100;
+/// Most matches of a search.
+pub const OUTPUT_MATCHES_MAX: u32 = 10_000;
+/// Most lines before and after a match that are shown with it.
+pub const OUTPUT_CONTEXT_LINES_MAX: u32 = 100;
+/// Bytes of a line that a search shows: of a longer one it shows where the match
+/// is.
+pub const OUTPUT_LINE_SHOWN_BYTES: usize = 2_000;
+/// Bytes of a line that are searched at once: a longer one is searched in pieces.
+pub const OUTPUT_LINE_SEARCHED_BYTES: usize = MIB;
+/// Bytes that those pieces have in common: a match across two pieces is found if it
+/// is no longer.
+pub const OUTPUT_LINE_OVERLAP_BYTES: usize = 4 * KIB;
+
 /// Largest zstd window that is accepted, as a power of two: what level 3 to 19
 /// write for inputs of our sizes, and a bound on a decoder's memory.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 25;
@@ -192,6 +243,8 @@ const _: () = assert!(
         < 4 * MIB
 );
 const _: () = assert!(ENTRY_BYTES_MAX < REQUEST_BYTES_MAX);
+const _: () = assert!(OUTPUT_RAW_BYTES_DEFAULT <= OUTPUT_RAW_BYTES_MAX);
+const _: () = assert!(TOOL_RESULT_LENGTH_MAX <= OUTPUT_PAGE_BYTES_MAX as u64);
 const _: () = assert!(TURN_OBJECT_FIRST_BYTES <= JOURNAL_TURN_BYTES_MAX);
 const _: () = assert!(JOURNAL_TURN_BYTES_MAX as u64 <= JOURNAL_SESSION_BYTES_MAX);
 const _: () = assert!(SEAL_SEGMENT_RAW_BYTES_MAX + REQUEST_BYTES_MAX < SEGMENT_RAW_BYTES_MAX);

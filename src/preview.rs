@@ -9,14 +9,16 @@
 mod clean;
 mod ends;
 mod excerpt;
+mod tool_result;
 
 pub use ends::{Ends, Scanner, Totals};
+pub use tool_result::ToolResult;
 
 /// How long a text is, by the limit that it must keep to.
 pub trait Measure {
     /// Escaped characters that one unit of length stands for, as a first guess:
     /// what turns out too long is made shorter, what turns out short stays.
-    const ESCAPED_PER_UNIT: u64;
+    fn escaped_per_unit(&self) -> u64;
 
     /// The length of `text` as it stands in a message.
     fn length(&self, text: &str) -> u64;
@@ -33,11 +35,35 @@ pub trait Measure {
 pub struct Escaped;
 
 impl Measure for Escaped {
-    const ESCAPED_PER_UNIT: u64 = 1;
+    fn escaped_per_unit(&self) -> u64 {
+        1
+    }
 
     fn length(&self, text: &str) -> u64 {
         text.chars().map(escaped_length).sum()
     }
+}
+
+/// How many bytes at the beginning of `bytes` are, as text, no longer than
+/// `escaped_max` by [`Escaped`]. No code point is cut.
+pub fn fitting_prefix(bytes: &[u8], escaped_max: u64) -> usize {
+    let (mut length, mut fitting) = (0, 0);
+    let mut fits = |more: u64, bytes: usize| {
+        length += more;
+        let fits = length <= escaped_max;
+        fitting += if fits { bytes } else { 0 };
+        fits
+    };
+    for chunk in bytes.utf8_chunks() {
+        if !chunk.valid().chars().all(|c| fits(escaped_length(c), c.len_utf8())) {
+            break;
+        }
+        let invalid = chunk.invalid().len();
+        if invalid > 0 && !fits(escaped_length(char::REPLACEMENT_CHARACTER), invalid) {
+            break;
+        }
+    }
+    fitting
 }
 
 fn escaped_length(c: char) -> u64 {
@@ -86,7 +112,7 @@ impl Ends {
         // With the largest numbers: the marker that is used is never longer.
         let marker_max = format!("\n{}\n", self.marker(&self.totals, &self.totals, options.reference));
         let room = options.length_max.checked_sub(options.measure.length(&marker_max))?;
-        let mut body = room.saturating_mul(M::ESCAPED_PER_UNIT);
+        let mut body = room.saturating_mul(options.measure.escaped_per_unit());
         loop {
             let (made, shown) = self.preview_of_length(body, options);
             let length = options.measure.length(&made.text);

@@ -251,7 +251,9 @@ proptest! {
         /// As tokens go: some characters take several, words take one.
         struct Tokens;
         impl Measure for Tokens {
-            const ESCAPED_PER_UNIT: u64 = 4;
+            fn escaped_per_unit(&self) -> u64 {
+                4
+            }
             fn length(&self, text: &str) -> u64 {
                 text.split_word_bounds().map(|word| 1 + word.bytes().filter(|b| !b.is_ascii()).count() as u64).sum()
             }

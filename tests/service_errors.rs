@@ -114,6 +114,7 @@ async fn what_is_just_within_the_limits_is_taken(backend: Backend) {
             context_window_tokens: TOKENS_MAX,
             max_output_tokens: TOKENS_MAX,
             tokenizer: pb::Tokenizer::Estimate.into(),
+            tool_result_limit: None,
         }),
         labels: (0..32).map(|i| (format!("{i:063}"), "é".repeat(127) + "x")).collect(),
         strip_rules: vec!["claude-code".to_owned(); 16],
@@ -231,7 +232,13 @@ fn wrong_sessions() -> Vec<(pb::Session, &'static str, String)> {
         ..of_format(OpenaiChat)
     };
     let model = |model: String, context_window_tokens, max_output_tokens, tokenizer| {
-        profile(pb::ModelProfile { model, context_window_tokens, max_output_tokens, tokenizer })
+        profile(pb::ModelProfile {
+            model,
+            context_window_tokens,
+            max_output_tokens,
+            tokenizer,
+            tool_result_limit: None,
+        })
     };
     let key_problem = "is not 1 to 63 characters of `a-z 0-9 . _ / -`";
     let value_problem = "is not up to 255 bytes without NUL";

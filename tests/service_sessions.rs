@@ -16,7 +16,7 @@ use service::{
 use std::collections::HashMap;
 use tonic::Code;
 use turnkeep::clock::{Clock as _, SystemClock};
-use turnkeep::model::ModelProfile;
+use turnkeep::model::{ModelProfile, ToolResultLimit};
 use turnkeep::rpc::pb;
 
 on_all_backends!(
@@ -66,6 +66,7 @@ async fn a_session_is_returned_as_it_was_created(backend: Backend) {
             context_window_tokens: 200_000,
             max_output_tokens: 64_000,
             tokenizer: pb::Tokenizer::Cl100k.into(),
+            tool_result_limit: None,
         }),
         labels: labels(&[("team/a.b_c-1", "Zoë"), ("empty", "")]),
         strip_rules: vec!["codex-rollout".to_owned(), "claude-code".to_owned()],
@@ -375,6 +376,7 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
             context_window_tokens: 1_000,
             max_output_tokens: 100,
             tokenizer: None,
+            tool_result_limit: Some(ToolResultLimit { length: 5_000, ..ToolResultLimit::default() }),
         };
         settings.profiles.insert("small".to_owned(), profile);
     })
@@ -388,9 +390,29 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
         context_window_tokens: 1_000,
         max_output_tokens: 100,
         tokenizer: 0,
+        tool_result_limit: Some(pb::ToolResultLimit {
+            length: 5_000,
+            reserve: None,
+            unit: pb::LengthUnit::Characters.into(),
+        }),
     };
     assert_eq!(service.create("s", named("small")).await.profile, Some(expected.clone()));
-    assert_eq!(service.window(SESSION).await.header.profile, Some(expected));
+    assert_eq!(service.window(SESSION).await.header.profile, Some(expected.clone()));
+    // A session may have a limit of its own beside the name.
+    let limit = pb::ToolResultLimit { length: 900, reserve: Some(0), unit: pb::LengthUnit::Tokens.into() };
+    let mut limited = named("small");
+    limited.profile.as_mut().unwrap().tool_result_limit = Some(limit);
+    let created = service.create("limited", limited).await;
+    assert_eq!(created.profile, Some(pb::ModelProfile { tool_result_limit: Some(limit), ..expected }));
+    for (length, reserve, unit, field) in
+        [(500_001, None, 0, "length"), (100, Some(100), 0, "reserve"), (100, None, 9, "unit")]
+    {
+        let mut wrong = named("small");
+        wrong.profile.as_mut().unwrap().tool_result_limit =
+            Some(pb::ToolResultLimit { length, reserve, unit });
+        let refusal = service.try_create("t", wrong).await.unwrap_err();
+        assert_eq!(refusal.metadata("field"), format!("session.profile.tool_result_limit.{field}"));
+    }
     let refusal = service.try_create("t", named("large")).await.unwrap_err();
     assert_eq!(refusal.kind(), (Code::InvalidArgument, "INVALID_FIELD"));
     assert_eq!(refusal.metadata("field"), "session.profile.model");

@@ -4,11 +4,11 @@ use super::{Engine, Error, persist};
 use crate::format;
 use crate::limits::{
     APPEND_ATTEMPTS, LABEL_KEY_CHARS_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, MODEL_NAME_BYTES_MAX,
-    PREAMBLE_BYTES_MAX, STRIP_RULES_MAX, TOKENS_MAX,
+    PREAMBLE_BYTES_MAX, STRIP_RULES_MAX, TOKENS_MAX, TOOL_RESULT_LENGTH_MAX,
 };
 use crate::model::{
     Branch, BranchId, CompressionPath, Head, Labels, ModelProfile, Preamble, Seq, Session, SessionId,
-    TenantId, Turn, Version, WireFormat,
+    TenantId, ToolResultLimit, Turn, Version, WireFormat,
 };
 use crate::store::meta::{
     BranchKey, CommitOutcome, CreateOutcome, NewSession, RecordedTurn, SessionKey, SessionQuery,
@@ -325,13 +325,22 @@ impl Engine {
 
     /// The profile that the settings name, or the one that was given.
     pub(super) fn resolve_profile(&self, given: ModelProfile) -> Result<ModelProfile, Error> {
-        let is_name_only = given == ModelProfile { model: given.model.clone(), ..ModelProfile::default() };
-        if is_name_only && !given.model.is_empty() {
-            return self.inner.options.profiles.get(&given.model).cloned().ok_or_else(|| {
+        if let Some(limit) = &given.tool_result_limit {
+            check_tool_result_limit(limit)?;
+        }
+        let name_only = ModelProfile {
+            model: given.model.clone(),
+            tool_result_limit: given.tool_result_limit,
+            ..ModelProfile::default()
+        };
+        if given == name_only && !given.model.is_empty() {
+            let named = self.inner.options.profiles.get(&given.model).cloned().ok_or_else(|| {
                 let problem =
                     "is not a profile in the service's settings; give context_window_tokens with it";
                 Error::invalid("profile.model", problem)
-            });
+            })?;
+            let tool_result_limit = given.tool_result_limit.or(named.tool_result_limit);
+            return Ok(ModelProfile { tool_result_limit, ..named });
         }
         if given.model.len() > MODEL_NAME_BYTES_MAX {
             let problem =
@@ -358,6 +367,20 @@ impl Engine {
             Some(i) => Err(Error::invalid(format!("strip_rules[{i}]"), "is not a rule set of this service")),
             None => Ok(()),
         }
+    }
+}
+
+fn check_tool_result_limit(limit: &ToolResultLimit) -> Result<(), Error> {
+    if !(1..=TOOL_RESULT_LENGTH_MAX).contains(&limit.length) {
+        let problem = format!("is {}; must be from 1 to {TOOL_RESULT_LENGTH_MAX}", limit.length);
+        return Err(Error::invalid("profile.tool_result_limit.length", problem));
+    }
+    match limit.reserve {
+        Some(reserve) if reserve >= limit.length => {
+            let problem = format!("is {reserve}; must be less than the length, {}", limit.length);
+            Err(Error::invalid("profile.tool_result_limit.reserve", problem))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The limits of models.
 
-use crate::limits::{COMPACTION_ADVISED_PERCENT, RESERVE_DIVISOR};
+use crate::limits::{
+    COMPACTION_ADVISED_PERCENT, RESERVE_DIVISOR, TOOL_RESULT_CHARACTERS, TOOL_RESULT_LENGTH_MAX,
+};
 use crate::model::WireFormat;
 
 /// How tokens are counted.
@@ -29,6 +31,48 @@ impl Tokenizer {
     }
 }
 
+/// What the length of a tool result is counted in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LengthUnit {
+    /// Characters of the serialized message.
+    #[default]
+    Characters,
+    /// Bytes of the serialized message.
+    Bytes,
+    /// Tokens by the session's counter.
+    Tokens,
+}
+
+/// How long the message with a tool result may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolResultLimit {
+    /// The length that the model's API or framework takes.
+    pub length: u64,
+    /// What is kept free of it; a fifth of it if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<u64>,
+    /// What both are counted in.
+    #[serde(default)]
+    pub unit: LengthUnit,
+}
+
+impl Default for ToolResultLimit {
+    fn default() -> Self {
+        Self { length: TOOL_RESULT_CHARACTERS, reserve: None, unit: LengthUnit::Characters }
+    }
+}
+
+impl ToolResultLimit {
+    /// The longest that a message may be that is not offloaded, and one with a
+    /// preview.
+    pub fn length_max(&self) -> u64 {
+        let length = self.length.min(TOOL_RESULT_LENGTH_MAX);
+        length.saturating_sub(self.reserve.unwrap_or(length / 5))
+    }
+}
+
 /// The limits of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,6 +89,9 @@ pub struct ModelProfile {
     /// How its tokens are counted, if not as the wire format suggests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<Tokenizer>,
+    /// How long the message with a tool result may be, if not the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_result_limit: Option<ToolResultLimit>,
 }
 
 /// How a context window is divided for one request.

@@ -8,9 +8,9 @@ use crate::engine::{
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
 use crate::model::{
-    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, ModelProfile, NextStep, Origin,
-    Preamble, Repair, RepairKind, RequestId, SessionId, TenantId, Tokenizer, Turn, TurnKind, UnansweredCall,
-    Usage, WireFormat,
+    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, LengthUnit, ModelProfile, NextStep,
+    Origin, Preamble, Repair, RepairKind, RequestId, SessionId, TenantId, Tokenizer, ToolResultLimit, Turn,
+    TurnKind, UnansweredCall, Usage, WireFormat,
 };
 use crate::store::meta::SessionKey;
 use bytes::Bytes;
@@ -169,7 +169,22 @@ fn model_profile(profile: pb::ModelProfile) -> Result<ModelProfile, Error> {
         context_window_tokens: profile.context_window_tokens,
         max_output_tokens: profile.max_output_tokens,
         tokenizer,
+        tool_result_limit: profile.tool_result_limit.map(tool_result_limit).transpose()?,
     })
+}
+
+fn tool_result_limit(limit: pb::ToolResultLimit) -> Result<ToolResultLimit, Error> {
+    let unit = match pb::LengthUnit::try_from(limit.unit) {
+        Ok(pb::LengthUnit::Unspecified | pb::LengthUnit::Characters) => LengthUnit::Characters,
+        Ok(pb::LengthUnit::Bytes) => LengthUnit::Bytes,
+        Ok(pb::LengthUnit::Tokens) => LengthUnit::Tokens,
+        Err(_) => {
+            let problem = format!("is {}, which is not a known unit", limit.unit);
+            return Err(Error::invalid("profile.tool_result_limit.unit", problem));
+        }
+    };
+    let length = if limit.length == 0 { ToolResultLimit::default().length } else { limit.length };
+    Ok(ToolResultLimit { length, reserve: limit.reserve, unit })
 }
 
 // --- To the wire -------------------------------------------------------------
@@ -202,6 +217,16 @@ fn profile_to(profile: ModelProfile) -> pb::ModelProfile {
         context_window_tokens: profile.context_window_tokens,
         max_output_tokens: profile.max_output_tokens,
         tokenizer: tokenizer.into(),
+        tool_result_limit: profile.tool_result_limit.map(|limit| pb::ToolResultLimit {
+            length: limit.length,
+            reserve: limit.reserve,
+            unit: match limit.unit {
+                LengthUnit::Characters => pb::LengthUnit::Characters,
+                LengthUnit::Bytes => pb::LengthUnit::Bytes,
+                LengthUnit::Tokens => pb::LengthUnit::Tokens,
+            }
+            .into(),
+        }),
     }
 }
 
