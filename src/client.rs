@@ -4,6 +4,7 @@ use crate::limits::REQUEST_BYTES_MAX;
 use crate::rpc::pb;
 use pb::restore_transcript_response::Part;
 use pb::session_service_client::SessionServiceClient;
+use pb::tool_output_service_client::ToolOutputServiceClient;
 use pb::transcript_service_client::TranscriptServiceClient;
 use pb::window_change::Change;
 use std::time::Duration;
@@ -76,6 +77,8 @@ fn describe(status: &Status) -> String {
 pub struct Client {
     /// Sessions.
     pub sessions: SessionServiceClient<Channel>,
+    /// Tool outputs.
+    pub outputs: ToolOutputServiceClient<Channel>,
     /// Transcripts.
     pub transcripts: TranscriptServiceClient<Channel>,
 }
@@ -105,6 +108,7 @@ impl Client {
         const MESSAGE_BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
         Self {
             sessions: SessionServiceClient::new(channel.clone()),
+            outputs: ToolOutputServiceClient::new(channel.clone()),
             transcripts: TranscriptServiceClient::new(channel)
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX),

@@ -11,13 +11,18 @@ mod fsck;
 mod generation;
 mod keys;
 mod log;
+mod offload;
+mod output_blob;
+mod outputs;
 mod persist;
 mod read;
+mod read_output;
 mod rebuild;
 mod restore;
 mod rewind;
 mod roll_up;
 mod seal;
+mod search_output;
 mod sessions;
 mod snapshot;
 mod sweep;
@@ -41,11 +46,15 @@ use tokio_util::task::TaskTracker;
 pub use error::{Error, Reason};
 pub use fork::ForkRequest;
 pub use fsck::{Finding, FsckOptions, FsckReport};
+pub use offload::{Offload, OffloadRequest, Offloaded};
+pub use outputs::OutputPage;
 pub use persist::{Compaction, Input, NewEntry, PersistReply, PersistRequest, Stripped};
 pub use read::{LogRange, ReadHeader};
+pub use read_output::{OutputPart, OutputPiece, OutputRange, PageEnd, PageSize, ReadOutput};
 pub use rebuild::{RebuildReport, rebuild};
 pub use restore::{Change, FullReason, RestoreRequest, Restored, WindowHeader};
 pub use rewind::RewindRequest;
+pub use search_output::{FoundLine, OutputPattern, SearchOutput, SearchPart};
 pub use sessions::{SessionChange, SessionConfig, SessionPage, SessionView, TurnPage};
 pub use strip::StripRules;
 pub use sweep::SweepReport;
@@ -60,6 +69,8 @@ pub struct Options {
     pub seal_every_turn: bool,
     /// How often journals that are due by age are looked for.
     pub seal_interval: Duration,
+    /// Most bytes of a tool output.
+    pub output_bytes_max: u64,
     /// Bytes of decoded segments that are kept in memory.
     pub segment_cache_bytes: u64,
     /// Bytes of sessions whose windows are kept assembled in memory.
@@ -93,6 +104,7 @@ impl Default for Options {
             },
             seal_every_turn: false,
             seal_interval: Duration::from_secs(30),
+            output_bytes_max: limits::OUTPUT_RAW_BYTES_DEFAULT,
             segment_cache_bytes: 256 << 20,
             window_cache_bytes: 256 << 20,
             blob_timeout: Duration::from_secs(30),

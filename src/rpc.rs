@@ -17,6 +17,8 @@ mod session_service;
 #[cfg(feature = "server")]
 mod status;
 #[cfg(feature = "server")]
+mod tool_output_service;
+#[cfg(feature = "server")]
 mod transcript_service;
 
 #[cfg(feature = "server")]
@@ -27,5 +29,7 @@ pub use details::complete;
 pub use session_service::Sessions;
 #[cfg(feature = "server")]
 pub use status::{ERROR_DOMAIN, to_status};
+#[cfg(feature = "server")]
+pub use tool_output_service::ToolOutputs;
 #[cfg(feature = "server")]
 pub use transcript_service::Transcripts;

@@ -56,6 +56,8 @@ pub struct Settings {
     pub blobs: Blobs,
     /// When journals are sealed.
     pub seal: Seal,
+    /// Tool outputs.
+    pub outputs: Outputs,
     /// What is kept in memory.
     pub cache: Cache,
     /// What erases blobs.
@@ -220,6 +222,20 @@ impl Default for Seal {
     }
 }
 
+/// Tool outputs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Outputs {
+    /// Most bytes of one.
+    pub bytes_max: u64,
+}
+
+impl Default for Outputs {
+    fn default() -> Self {
+        Self { bytes_max: limits::OUTPUT_RAW_BYTES_DEFAULT }
+    }
+}
+
 /// What is kept in memory.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -377,6 +393,7 @@ impl Settings {
             },
             seal_every_turn: self.seal.when == SealWhen::EveryTurn,
             seal_interval: Duration::from_secs(self.seal.interval_seconds.max(1)),
+            output_bytes_max: self.outputs.bytes_max.min(limits::OUTPUT_RAW_BYTES_MAX),
             segment_cache_bytes: self.cache.segment_bytes,
             window_cache_bytes: self.cache.window_bytes,
             grace: Duration::from_secs(self.sweep.grace_seconds),

@@ -19,6 +19,8 @@ mod many_turns;
 mod metadata;
 #[path = "faults/objects.rs"]
 mod objects;
+#[path = "faults/outputs.rs"]
+mod outputs;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -124,6 +124,7 @@ impl Site {
 async fn a_healthy_store_has_no_findings_and_is_counted(database: Database) {
     let site = Site::new(database).await;
     let expected = FsckReport {
+        outputs: 0,
         sessions: 3,
         // Two of `main`, of each fork, and of the deleted session.
         branches: 5,

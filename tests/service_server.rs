@@ -119,7 +119,12 @@ async fn a_stop_does_not_wait_for_those_who_watch_its_health(backend: Backend) {
 
 async fn reflection_describes_both_services_in_both_versions(backend: Backend) {
     let service = Service::start(&backend).await;
-    let expected = ["grpc.health.v1.Health", "turnkeep.v1.SessionService", "turnkeep.v1.TranscriptService"];
+    let expected = [
+        "grpc.health.v1.Health",
+        "turnkeep.v1.SessionService",
+        "turnkeep.v1.ToolOutputService",
+        "turnkeep.v1.TranscriptService",
+    ];
     macro_rules! check {
         ($version:ident) => {
             use tonic_reflection::pb::$version::server_reflection_client::ServerReflectionClient;

@@ -87,6 +87,7 @@ impl Fsck {
                 ("branches", report.branches),
                 ("turns", report.turns),
                 ("segments", report.segments),
+                ("outputs", report.outputs),
                 ("entries compared", report.entries),
                 ("orphans", report.orphans),
             ];

@@ -1,7 +1,7 @@
 //! What a use case can fail with: what its caller can act on.
 
 use crate::codec::CodecError;
-use crate::model::{Digest, Seq, SessionId, Version};
+use crate::model::{Digest, OutputName, Seq, SessionId, Version};
 use crate::store::{ErrorKind, StoreError};
 use std::time::Duration;
 
@@ -14,6 +14,10 @@ pub enum Reason {
     SessionNotFound,
     /// The session id is taken.
     SessionExists,
+    /// There is no tool output of that name.
+    OutputNotFound,
+    /// The tool output is larger than any may be.
+    OutputTooLarge,
     /// The session has no such version.
     VersionNotFound,
     /// The session has another version than the request expects.
@@ -55,10 +59,12 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::InvalidField,
         Self::SessionNotFound,
         Self::SessionExists,
+        Self::OutputNotFound,
+        Self::OutputTooLarge,
         Self::VersionNotFound,
         Self::VersionMismatch,
         Self::EtagMismatch,
@@ -85,6 +91,8 @@ impl Reason {
             Self::InvalidField => "INVALID_FIELD",
             Self::SessionNotFound => "SESSION_NOT_FOUND",
             Self::SessionExists => "SESSION_EXISTS",
+            Self::OutputNotFound => "OUTPUT_NOT_FOUND",
+            Self::OutputTooLarge => "OUTPUT_TOO_LARGE",
             Self::VersionNotFound => "VERSION_NOT_FOUND",
             Self::VersionMismatch => "VERSION_MISMATCH",
             Self::EtagMismatch => "ETAG_MISMATCH",
@@ -131,6 +139,18 @@ pub enum Error {
         session: SessionId,
         /// By one that was deleted.
         deleted: bool,
+    },
+    /// There is no tool output of that name, or it is not the caller's.
+    #[error("{} not found", name.resource_name())]
+    OutputNotFound {
+        /// The name.
+        name: OutputName,
+    },
+    /// The tool output is larger than any may be; nothing was stored.
+    #[error("the tool output has more than {limit} bytes, the most that one may have")]
+    OutputTooLarge {
+        /// The limit.
+        limit: u64,
     },
     /// The session has no such version.
     #[error("session {session} has no version {version}; its newest is {current}")]
@@ -236,6 +256,14 @@ pub enum Error {
         /// What is wrong with them.
         problem: String,
     },
+    /// The blob of a tool output is missing or damaged.
+    #[error("{} cannot be read: {problem}", name.resource_name())]
+    OutputLost {
+        /// The output.
+        name: OutputName,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A newer version of the service wrote what is needed.
     #[error("written by a newer version of the service: {problem}")]
     NewerFormat {
@@ -334,6 +362,8 @@ impl Error {
             Self::InvalidField { .. } => Reason::InvalidField,
             Self::SessionNotFound { .. } => Reason::SessionNotFound,
             Self::SessionExists { .. } => Reason::SessionExists,
+            Self::OutputNotFound { .. } => Reason::OutputNotFound,
+            Self::OutputTooLarge { .. } => Reason::OutputTooLarge,
             Self::VersionNotFound { .. } => Reason::VersionNotFound,
             Self::VersionMismatch { .. } => Reason::VersionMismatch,
             Self::EtagMismatch { .. } => Reason::EtagMismatch,
@@ -346,7 +376,7 @@ impl Error {
             Self::Unavailable { what: Dependency::Objects, .. } => Reason::ObjectsUnavailable,
             Self::StorageFull { .. } => Reason::StorageFull,
             Self::OutcomeUnknown { .. } => Reason::OutcomeUnknown,
-            Self::DataLoss { .. } => Reason::DataLoss,
+            Self::DataLoss { .. } | Self::OutputLost { .. } => Reason::DataLoss,
             Self::NewerFormat { .. } => Reason::NewerFormat,
             Self::Overloaded { .. } => Reason::Overloaded,
             Self::Draining => Reason::Draining,

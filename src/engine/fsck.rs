@@ -7,9 +7,12 @@ use crate::codec::segment::{BranchLine, Decoded};
 use crate::model::invariants::{
     Violation, journal_holds_the_unsealed_turns, segments_cover_the_sealed_log_once, turns_follow_each_other,
 };
-use crate::model::{Branch, Digest, Entry, Segment, Seq, Turn, TurnKind, Version};
+use crate::model::{
+    Branch, Digest, Entry, Output, OutputId, OutputName, Segment, Seq, TenantId, Turn, TurnKind, Version,
+};
 use crate::store::meta::{BranchKey, JournalRow, RecordedTurn, SessionKey};
 use crate::store::{ErrorKind, StoreError};
+use sha2::{Digest as _, Sha256};
 
 /// How thoroughly to check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +41,8 @@ pub struct FsckReport {
     pub turns: u64,
     /// Segments that were checked.
     pub segments: u64,
+    /// Tool outputs that were checked.
+    pub outputs: u64,
     /// Entries that were read and compared; 0 unless the check was deep.
     pub entries: u64,
     /// Blobs that no row names; the sweep erases them when it can know that no
@@ -146,6 +151,7 @@ impl Engine {
             Ok(Some(rows)) => {
                 self.check_rows(key, &rows, &mut findings).await?;
                 self.check_blobs(key, &rows, options, report, &mut findings).await?;
+                self.check_outputs(key, branch, options, report, &mut findings).await?;
                 if options.deep {
                     check_journal(key, &rows, report, &mut findings).await;
                 }
@@ -250,6 +256,71 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Checks that the blobs of a branch's tool outputs are there and, if the check
+    /// is deep, that they hold what was offloaded.
+    async fn check_outputs(
+        &self,
+        key: &BranchKey,
+        branch: &Branch,
+        options: FsckOptions,
+        report: &mut FsckReport,
+        findings: &mut Vec<Violation>,
+    ) -> Result<(), Error> {
+        let mut after: Option<OutputId> = None;
+        loop {
+            let outputs = self.inner.meta.outputs_of_branch(key, after.as_ref(), BATCH).await?;
+            let Some(last) = outputs.last() else { return Ok(()) };
+            after = Some(last.id.clone());
+            for output in outputs {
+                report.outputs += 1;
+                let name = OutputName { session: branch.session.clone(), output: output.id.clone() };
+                let checked = if options.deep {
+                    self.check_content(&key.tenant, &name).await
+                } else {
+                    self.check_stored_bytes(&name, &output).await
+                };
+                match checked {
+                    // It was erased meanwhile.
+                    Ok(()) | Err(Error::OutputNotFound { .. }) => {}
+                    Err(error @ (Error::OutputLost { .. } | Error::NewerFormat { .. })) => {
+                        let is_named = self.inner.meta.referenced(output.key.as_slice()).await?.len() == 1;
+                        findings.extend((is_named || output.key.is_none()).then(|| error.to_string()));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+
+    async fn check_stored_bytes(&self, name: &OutputName, output: &Output) -> Result<(), Error> {
+        let Some(key) = &output.key else { return Ok(()) };
+        let found = self.in_time(self.inner.blobs.size(key)).await.map_err(Error::of_objects)?;
+        let problem = match found {
+            Some(bytes) if bytes == output.stored_bytes => return Ok(()),
+            Some(bytes) => format!("blob {key} has {bytes} bytes, not {}", output.stored_bytes),
+            None => format!("blob {key} is missing"),
+        };
+        Err(Error::OutputLost { name: name.clone(), problem })
+    }
+
+    async fn check_content(&self, tenant: &TenantId, name: &OutputName) -> Result<(), Error> {
+        let blob = self.open_output(tenant, name).await?;
+        let (expected, frames) = (blob.output.sha256, blob.index.frames().to_vec());
+        let mut frames = blob.frames(frames);
+        let mut sha256 = Sha256::new();
+        while let Some((_, raw)) = frames.next().await? {
+            sha256 = super::compute(raw.len(), move || sha256.chain_update(&raw)).await?;
+        }
+        let found = Digest(sha256.finalize().into());
+        if found == expected {
+            return Ok(());
+        }
+        Err(Error::OutputLost {
+            name: name.clone(),
+            problem: digest_mismatch("its content", expected, found),
+        })
     }
 
     async fn all_turns(&self, key: &BranchKey, branch: &Branch) -> Result<Vec<RecordedTurn>, Error> {

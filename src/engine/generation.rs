@@ -21,6 +21,9 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Writer {
     current: Mutex<GenerationId>,
+    /// The one before, which is not fenced yet: large outputs take a while from
+    /// the key of their blob to the row that names it.
+    previous: Mutex<Option<GenerationId>>,
     lease: Duration,
     entropy: Arc<Entropy>,
 }
@@ -33,12 +36,12 @@ impl Writer {
         now: Micros,
         options: &Options,
     ) -> Result<Self, Error> {
-        // The lease only tells others when to try a fence; a few renewals may
-        // fail before it ends.
-        let lease = options.generation_rotation * 2;
+        // The lease only tells others when to try a fence. It outlasts two
+        // rotations, after which the generation is fenced here.
+        let lease = options.generation_rotation * 3;
         let id = mint(&entropy);
         meta.register_generation(id, now.plus(lease)).await?;
-        Ok(Self { current: Mutex::new(id), lease, entropy })
+        Ok(Self { current: Mutex::new(id), previous: Mutex::default(), lease, entropy })
     }
 
     /// The current generation.
@@ -46,13 +49,16 @@ impl Writer {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a new generation and fences the old one: work that still uses it
-    /// starts again.
+    /// Takes a new generation and fences the one before the current: work that
+    /// still uses it starts again.
     pub(super) async fn rotate(&self, meta: &dyn MetaStore, now: Micros) -> Result<(), Error> {
         let new = mint(&self.entropy);
         meta.register_generation(new, now.plus(self.lease)).await?;
         let old = std::mem::replace(&mut *self.current.lock().unwrap_or_else(PoisonError::into_inner), new);
-        meta.fence_generation(old, now).await?;
+        let older = self.previous.lock().unwrap_or_else(PoisonError::into_inner).replace(old);
+        if let Some(older) = older {
+            meta.fence_generation(older, now).await?;
+        }
         Ok(())
     }
 
@@ -71,11 +77,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Fences the current generation at the end of the process. If that fails,
-    /// the sweep does it when the lease has ended.
+    /// Fences its generations at the end of the process. If that fails, the sweep
+    /// does it when the lease has ended.
     pub(super) async fn release(&self, meta: &dyn MetaStore, now: Micros) {
-        if let Err(error) = meta.fence_generation(self.current(), now).await {
-            tracing::warn!(error = %error, "could not release the writer generation");
+        let previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for id in previous.into_iter().chain([self.current()]) {
+            if let Err(error) = meta.fence_generation(id, now).await {
+                tracing::warn!(error = %error, "could not release the writer generation");
+            }
         }
     }
 }

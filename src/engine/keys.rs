@@ -2,7 +2,7 @@
 
 use crate::codec::digest;
 use crate::entropy::Entropy;
-use crate::model::{BranchId, GenerationId, Seq, SessionId, TenantId, Version};
+use crate::model::{BranchId, GenerationId, OutputId, Seq, SessionId, TenantId, Version};
 use crate::store::meta::SessionKey;
 
 /// Prefix of the deletion ledger.
@@ -32,6 +32,17 @@ pub(super) fn manifest(
     generation: GenerationId,
 ) -> String {
     fresh(entropy, tenant, branch, &format!("m-{version:012}"), generation)
+}
+
+/// A fresh key for a tool output.
+pub(super) fn output(
+    entropy: &Entropy,
+    tenant: &TenantId,
+    branch: &BranchId,
+    output: &OutputId,
+    generation: GenerationId,
+) -> String {
+    fresh(entropy, tenant, branch, &format!("o-{output}"), generation)
 }
 
 fn fresh(
@@ -68,15 +79,17 @@ pub(super) fn generation(key: &str) -> Option<GenerationId> {
 pub(super) enum Kind {
     Segment,
     Manifest,
+    Output,
 }
 
-/// What a key is of; none if it is neither segment nor manifest.
+/// What a key is of; none if it is neither segment nor manifest nor output.
 pub(super) fn kind(key: &str) -> Option<Kind> {
     let (_, file) = key.rsplit_once('/')?;
     generation(key)?;
     match file.get(..2)? {
         "s-" => Some(Kind::Segment),
         "m-" => Some(Kind::Manifest),
+        "o-" => Some(Kind::Output),
         _ => None,
     }
 }
@@ -103,6 +116,9 @@ mod tests {
         assert_eq!(kind(&segment), Some(Kind::Segment));
         let manifest = manifest(&entropy, &tenant, &branch, Version(7), GenerationId(3));
         assert_eq!((generation(&manifest), kind(&manifest)), (Some(GenerationId(3)), Some(Kind::Manifest)));
+        let id = OutputId::parse("0f").unwrap();
+        let output = output(&entropy, &tenant, &branch, &id, GenerationId(4));
+        assert_eq!((generation(&output), kind(&output)), (Some(GenerationId(4)), Some(Kind::Output)));
         for other in ["ledger/ab", "probe/create-only", "x", "", "a/s-1-gx-1"] {
             assert_eq!((generation(other), kind(other)), (None, None), "{other}");
         }

@@ -189,7 +189,7 @@ fn tool_result_limit(limit: pb::ToolResultLimit) -> Result<ToolResultLimit, Erro
 
 // --- To the wire -------------------------------------------------------------
 
-fn timestamp(at: Micros) -> Timestamp {
+pub(super) fn timestamp(at: Micros) -> Timestamp {
     let nanos = i32::try_from(at.0.rem_euclid(1_000_000) * 1000).unwrap_or(0);
     Timestamp { seconds: at.0.div_euclid(1_000_000), nanos }
 }

@@ -15,8 +15,17 @@ pub(super) async fn observe<T>(
     method: &'static str,
     call: impl Future<Output = Result<T, Error>>,
 ) -> Result<Response<T>, Status> {
+    observe_within(method, DEADLINE, call).await
+}
+
+/// The same, of a call that may take longer.
+pub(super) async fn observe_within<T>(
+    method: &'static str,
+    time: Duration,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<Response<T>, Status> {
     let started = Stopwatch::start();
-    let result = clock::deadline(DEADLINE, call).await.unwrap_or(Err(Error::DeadlineExceeded));
+    let result = clock::deadline(time, call).await.unwrap_or(Err(Error::DeadlineExceeded));
     let (outcome, code) = match result {
         Ok(answer) => (Ok(Response::new(answer)), tonic::Code::Ok),
         Err(error) => {

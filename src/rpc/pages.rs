@@ -3,7 +3,7 @@
 use crate::clock::Micros;
 use crate::engine::Error;
 use crate::limits::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX};
-use crate::model::{SessionId, Version};
+use crate::model::{OutputId, SessionId, Version};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
@@ -47,6 +47,19 @@ pub(super) fn read_turn_token(token: &str) -> Result<Option<Version>, Error> {
         .and_then(|text| text.parse().ok())
         .map(|version| Some(Version(version)))
         .ok_or_else(wrong_token)
+}
+
+/// Where a page of outputs ends: the last one on it.
+pub(super) fn output_token(output: &OutputId) -> String {
+    URL_SAFE_NO_PAD.encode(output.as_str())
+}
+
+/// Reads a token of [`output_token`].
+pub(super) fn read_output_token(token: &str) -> Result<Option<OutputId>, Error> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    decode(token).and_then(|text| OutputId::parse(&text).ok()).map(Some).ok_or_else(wrong_token)
 }
 
 fn decode(token: &str) -> Option<String> {

@@ -27,6 +27,18 @@ pub fn to_status(error: &Error) -> Status {
             details.set_resource_info("turnkeep.v1.Session", &name, "", "");
             tell("session", name);
         }
+        Error::OutputNotFound { name } => {
+            let name = name.resource_name();
+            details.set_resource_info("turnkeep.v1.ToolOutput", &name, "", "");
+            tell("output", name);
+        }
+        Error::OutputTooLarge { limit } => tell("limit_bytes", limit.to_string()),
+        Error::OutputLost { name, problem } => {
+            let name = name.resource_name();
+            tracing::error!(output = name, problem, "a stored tool output cannot be read");
+            message = format!("{name} cannot be read");
+            tell("output", name);
+        }
         Error::VersionNotFound { session, current, .. } => {
             tell("session", session.resource_name());
             tell("current_version", current.to_string());
@@ -115,8 +127,9 @@ fn chain(error: &impl std::error::Error) -> String {
 pub(super) fn code(reason: Reason) -> Code {
     match reason {
         Reason::InvalidField | Reason::RequestIdReused => Code::InvalidArgument,
-        Reason::SessionNotFound | Reason::VersionNotFound => Code::NotFound,
+        Reason::SessionNotFound | Reason::VersionNotFound | Reason::OutputNotFound => Code::NotFound,
         Reason::SessionExists => Code::AlreadyExists,
+        Reason::OutputTooLarge => Code::OutOfRange,
         Reason::VersionMismatch | Reason::EtagMismatch | Reason::Contention => Code::Aborted,
         Reason::SnapshotContradictsLog | Reason::LineageTooDeep | Reason::NewerFormat => {
             Code::FailedPrecondition

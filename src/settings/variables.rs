@@ -37,6 +37,7 @@ pub(super) const SCALARS: &[(&str, Kind)] = &[
     ("seal.old_seconds", Kind::Integer),
     ("seal.oldest_seconds", Kind::Integer),
     ("seal.interval_seconds", Kind::Integer),
+    ("outputs.bytes_max", Kind::Integer),
     ("cache.segment_bytes", Kind::Integer),
     ("cache.window_bytes", Kind::Integer),
     ("sweep.interval_seconds", Kind::Integer),

@@ -299,8 +299,7 @@ pub struct RollUpPolicy {
 pub struct NewOutput {
     /// The session.
     pub key: SessionKey,
-    /// The output; its branch and version are found when it is written. Its
-    /// blob, if it names one, is durable.
+    /// The output, whose branch and version are found when it is written.
     pub output: Output,
     /// The bytes of its blob, if it names none.
     pub held: Option<Bytes>,
@@ -474,18 +473,15 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
 
     // --- Tool outputs ---
 
-    /// Keeps a tool output on the branch that its session is on, and returns it
-    /// with its branch and version; nothing if the session is not live. An id
-    /// that is taken fails with `Duplicate`: the same call took effect before.
+    /// Keeps an output and returns it with its branch and version; nothing if the
+    /// session is not live. An id that is taken fails with `Duplicate`.
     async fn add_output(&self, new: NewOutput) -> Result<Option<Output>, StoreError>;
 
-    /// A tool output that a session has: one of its branches, those that a
-    /// deletion has left for forks included, or one of the branches that they
-    /// continue, from before they began.
+    /// An output of a session: on one of its branches, or one that they continue,
+    /// from before they began. A deleted one has those that forks still reach.
     async fn output(&self, key: &SessionKey, id: &OutputId) -> Result<Option<Output>, StoreError>;
 
-    /// The tool outputs that a session has, as above, the newest first; of them
-    /// those before `before`.
+    /// The outputs of a session, the newest first; of them those before `before`.
     async fn outputs(
         &self,
         key: &SessionKey,
@@ -493,7 +489,7 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<Output>, StoreError>;
 
-    /// The blob of a tool output that the metadata store holds.
+    /// The blob of an output that the metadata store holds.
     async fn held_output(&self, tenant: &TenantId, id: &OutputId) -> Result<Option<Bytes>, StoreError>;
 
     /// The tool outputs of a branch after `after`, in the order of their ids.

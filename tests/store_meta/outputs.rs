@@ -170,6 +170,7 @@ async fn a_fork_has_the_outputs_of_before_it_began(database: Database) {
     for fork in [&fork, &second] {
         meta.delete_session(&fork.key, false, Micros(50), Micros(60)).await.unwrap();
     }
+    assert_eq!(meta.output(&line.key, &id(1)).await.unwrap(), None, "at once");
     for line in [&line, &fork] {
         meta.advance_deletion(&line.key, Micros(50), Micros(60)).await.unwrap();
     }

@@ -83,7 +83,7 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 /// The frames of a blob that hold its content, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     frames: Vec<Frame>,
 }

@@ -25,7 +25,7 @@ macro_rules! forks {
 }
 
 const FORKS_OF_SESSION: Sql = Sql::both(forks!("tenant = $1 AND session_id = $2"));
-const FORKS_OF_BRANCH: Sql = Sql::both(forks!("tenant = $1 AND branch_id = $2"));
+pub(super) const FORKS_OF_BRANCH: Sql = Sql::both(forks!("tenant = $1 AND branch_id = $2"));
 
 /// Makes a session, and its forks if so asked, unreadable. Of one that was
 /// deleted before, only the forks.

@@ -1,7 +1,7 @@
 //! Tool outputs.
 
 use super::connection::{Database, Lane, Sql, args};
-use super::rows;
+use super::{deletions, rows};
 use crate::model::{Output, OutputId, TenantId, Version};
 use crate::store::StoreError;
 use crate::store::meta::{BranchKey, NewOutput, SessionKey};
@@ -70,7 +70,15 @@ pub(super) async fn get(
 ) -> Result<Option<Output>, StoreError> {
     let sql = Sql::both(of_session!("AND output.output_id = $3"));
     let found = db.query(Lane::Read, sql, args![&key.tenant, &key.session, id]).await?.pop();
-    found.map(|mut row| rows::output(&mut row)).transpose()
+    let Some(output) = found.map(|mut row| rows::output(&mut row)).transpose()? else { return Ok(None) };
+    let live = Sql::both("SELECT version FROM head WHERE tenant = $1 AND session_id = $2 AND deleted = 0");
+    if !db.query(Lane::Read, live, args![&key.tenant, &key.session]).await?.is_empty() {
+        return Ok(Some(output));
+    }
+    // The branches of a deleted session go a while after the last fork.
+    let forks = args![&key.tenant, &output.branch, 1i64];
+    let forks = db.query(Lane::Read, deletions::FORKS_OF_BRANCH, forks).await?;
+    Ok((!forks.is_empty()).then_some(output))
 }
 
 /// The outputs that a session has.
