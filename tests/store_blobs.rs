@@ -172,7 +172,7 @@ async fn a_range_of_a_blob_is_got_exactly(blobs: Arc<dyn BlobStore>) {
 
 /// Bytes that do not repeat in step with parts.
 fn noise(size: usize) -> Bytes {
-    (0..size).map(|i| (i * 31 + i / 251) as u8).collect::<Vec<_>>().into()
+    (0..size).map(|i| (i * 31 + i / 251).to_le_bytes()[0]).collect::<Vec<_>>().into()
 }
 
 /// Begins a blob and writes it in parts of so many bytes.

@@ -5,6 +5,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 use turnkeep::format;
 use turnkeep::model::{LengthUnit, Tokenizer, ToolResultLimit, WireFormat};
 use turnkeep::preview::{Ends, Measure, Options, ToolResult, fitting_prefix};
@@ -60,14 +61,15 @@ fn as_python(value: &Value) -> String {
     match value {
         Value::String(text) => {
             let escaped = serde_json::to_string(text).unwrap();
-            let mut units = [0; 2];
-            escaped
-                .chars()
-                .map(|c| match c {
-                    ' '..='~' => c.to_string(),
-                    _ => c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
-                })
-                .collect()
+            escaped.chars().fold(String::new(), |mut text, c| {
+                match c {
+                    ' '..='~' => text.push(c),
+                    _ => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                        write!(text, "\\u{unit:04x}").unwrap();
+                    }),
+                }
+                text
+            })
         }
         Value::Array(values) => {
             format!("[{}]", values.iter().map(as_python).collect::<Vec<_>>().join(", "))

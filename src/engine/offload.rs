@@ -49,7 +49,7 @@ pub enum Offloaded {
     /// It is kept.
     Stored {
         /// The output.
-        output: Output,
+        output: Box<Output>,
         /// Its name.
         name: OutputName,
         /// What stands for it in the transcript.
@@ -281,7 +281,7 @@ impl Long {
             engine.add_output(NewOutput { key: request.key, output, held: None, generation }).await?;
         metrics::counter!("turnkeep_outputs_total").increment(1);
         metrics::counter!("turnkeep_output_raw_bytes_total").increment(output.bytes);
-        Ok(Offloaded::Stored { output, name, preview })
+        Ok(Offloaded::Stored { output: Box::new(output), name, preview })
     }
 }
 

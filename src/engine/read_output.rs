@@ -4,7 +4,7 @@ use super::output_blob::Frames;
 use super::{Engine, Error};
 use crate::codec::output::{Frame, Index};
 use crate::limits::OUTPUT_PAGE_BYTES_MAX;
-use crate::model::{Output, OutputName, TenantId};
+use crate::model::{LengthUnit, Output, OutputName, TenantId, Tokenizer, WireFormat};
 use crate::preview::{Escaped, Measure as _, ToolResult, fitting_prefix};
 use crate::store::meta::SessionKey;
 use crate::tokens::TokenCounter;
@@ -130,21 +130,12 @@ impl Engine {
         const NAMES: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         /// A page has that many at least, whatever the limit.
         const LEAST: u64 = 256;
-        // A deleted session, of which a fork still has the output, has no profile.
         let tip = self.inner.meta.tip(key, None).await?;
-        let (format, limit, counter) = match tip {
-            Some(tip) => {
-                let session = tip.session;
-                let counter = TokenCounter::new(session.format, session.tokenizer());
-                (session.format, session.profile.tool_result_limit.unwrap_or_default(), counter)
-            }
-            None => {
-                use crate::model::{Tokenizer, WireFormat};
-                let format = WireFormat::Opaque;
-                (format, Default::default(), TokenCounter::new(format, Tokenizer::Estimate))
-            }
-        };
-        let result = ToolResult::new(format, NAMES, NAMES, Default::default(), counter);
+        // A deleted session, of which a fork still has the output, has no profile.
+        let format = tip.as_ref().map_or(WireFormat::Opaque, |tip| tip.session.format);
+        let limit = tip.and_then(|tip| tip.session.profile.tool_result_limit).unwrap_or_default();
+        let counter = TokenCounter::new(format, Tokenizer::of_format(format));
+        let result = ToolResult::new(format, NAMES, NAMES, LengthUnit::Characters, counter);
         Ok(limit.length_max().saturating_sub(result.envelope()).max(LEAST))
     }
 }

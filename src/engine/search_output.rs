@@ -320,7 +320,9 @@ impl LineSearch {
         self.matches_left -= 1;
         self.after_left = self.context_lines;
         if all <= self.room {
-            before.into_iter().for_each(|line| self.show(line));
+            for line in before {
+                self.show(line);
+            }
         } else if cost(&line) > self.room {
             // The first is shown in any case, as far as it fits.
             let fitting = fitting_prefix(&line.text, self.room.saturating_sub(LINE_ENVELOPE));

@@ -61,13 +61,11 @@ impl ToolResult {
     /// The length of the message with this content. Content that is no text is
     /// taken as the longer of what is shown for it and its Base64.
     pub fn length_of_content(&self, content: &[u8]) -> u64 {
-        match std::str::from_utf8(content) {
-            Ok(text) => self.length(text),
-            Err(_) => {
-                let base64 = "+".repeat(content.len().div_ceil(3) * 4);
-                self.length(&String::from_utf8_lossy(content)).max(self.length(&base64))
-            }
+        if let Ok(text) = std::str::from_utf8(content) {
+            return self.length(text);
         }
+        let base64 = "+".repeat(content.len().div_ceil(3) * 4);
+        self.length(&String::from_utf8_lossy(content)).max(self.length(&base64))
     }
 
     /// Whether a message with this content keeps to a limit less its reserve.

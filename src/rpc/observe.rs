@@ -11,11 +11,11 @@ use tonic::{Response, Status};
 const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Runs a call, and counts and times it.
-pub(super) async fn observe<T>(
+pub(super) fn observe<T>(
     method: &'static str,
     call: impl Future<Output = Result<T, Error>>,
-) -> Result<Response<T>, Status> {
-    observe_within(method, DEADLINE, call).await
+) -> impl Future<Output = Result<Response<T>, Status>> {
+    observe_within(method, DEADLINE, call)
 }
 
 /// The same, of a call that may take longer.

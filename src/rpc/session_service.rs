@@ -192,7 +192,7 @@ impl pb::session_service_server::SessionService for Sessions {
         &self,
         request: Request<pb::RewindSessionRequest>,
     ) -> Result<Response<pb::Session>, Status> {
-        observe("RewindSession", self.rewind(request.into_inner())).await
+        observe("RewindSession", Box::pin(self.rewind(request.into_inner()))).await
     }
 
     async fn list_turns(

@@ -32,7 +32,6 @@ pub fn to_status(error: &Error) -> Status {
             details.set_resource_info("turnkeep.v1.ToolOutput", &name, "", "");
             tell("output", name);
         }
-        Error::OutputTooLarge { limit } => tell("limit_bytes", limit.to_string()),
         Error::OutputLost { name, problem } => {
             let name = name.resource_name();
             tracing::error!(output = name, problem, "a stored tool output cannot be read");
@@ -70,7 +69,9 @@ pub fn to_status(error: &Error) -> Status {
                 format!("{bytes} bytes in the journal"),
             );
         }
-        Error::Overloaded { limit } => tell("limit_bytes", limit.to_string()),
+        Error::Overloaded { limit } | Error::OutputTooLarge { limit } => {
+            tell("limit_bytes", limit.to_string());
+        }
         Error::Contention { session, .. } => tell("session", session.resource_name()),
         Error::LineageTooDeep { limit } => {
             tell("limit", limit.to_string());

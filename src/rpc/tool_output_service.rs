@@ -216,7 +216,7 @@ fn offload_answer(offloaded: Offloaded) -> pb::OffloadToolOutputResponse {
     let outcome = match offloaded {
         Offloaded::Inline { length, length_max } => Outcome::Inline(Inline { length, length_max }),
         Offloaded::Stored { output, name, preview } => Outcome::Stored(Stored {
-            output: Some(tool_output(&name, output)),
+            output: Some(tool_output(&name, *output)),
             preview: preview.text,
             omitted_bytes: preview.omitted.bytes,
             omitted_lines: preview.omitted.lines,

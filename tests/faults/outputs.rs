@@ -39,7 +39,7 @@ fn content(parts: usize) -> Bytes {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        if state % 97 == 0 { b'\n' } else { (state >> 32) as u8 }
+        if state.is_multiple_of(97) { b'\n' } else { state.to_be_bytes()[3] }
     };
     (0..parts * PART).map(|_| noise()).collect::<Vec<_>>().into()
 }
@@ -70,7 +70,7 @@ async fn offload(
     }
     before(parts);
     match offload.commit(content.len() as u64, digest::sha256(content)).await? {
-        Offloaded::Stored { output, name, .. } => Ok((output, name)),
+        Offloaded::Stored { output, name, .. } => Ok((*output, name)),
         inline @ Offloaded::Inline { .. } => panic!("{inline:?}"),
     }
 }

@@ -101,8 +101,7 @@ pub(crate) async fn read(service: &Service, request: pb::ReadToolOutputRequest) 
             Part::Content(content) => {
                 let first = *read.first.get_or_insert((content.first_byte, content.first_line));
                 assert_eq!(content.first_byte, first.0 + read.bytes.len() as u64);
-                let breaks = read.bytes.iter().filter(|byte| **byte == b'\n').count();
-                assert_eq!(content.first_line, first.1 + breaks as u64);
+                assert_eq!(content.first_line, first.1 + line_breaks(&read.bytes));
                 read.bytes.extend_from_slice(&content.data);
             }
             Part::Lines(lines) => read.lines.extend(lines.lines),
@@ -112,6 +111,10 @@ pub(crate) async fn read(service: &Service, request: pb::ReadToolOutputRequest) 
     }
     assert!(ended, "no end");
     Ok(read)
+}
+
+pub(crate) fn line_breaks(bytes: &[u8]) -> u64 {
+    bytes.split(|byte| *byte == b'\n').count() as u64 - 1
 }
 
 /// The whole content.

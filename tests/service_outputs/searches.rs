@@ -102,8 +102,12 @@ async fn a_search_ends_at_its_limits_and_goes_on_from_there(backend: Backend) {
         let next =
             Search { pattern: "hit".to_owned(), matches_max: 10_000, first_line, ..Default::default() };
         let page = search(&service, &name, next).await.unwrap();
-        let shown: String =
-            page.lines.iter().map(|line| format!("{}: {}\n", line.line, text(line))).collect();
+        let shown = page
+            .lines
+            .iter()
+            .map(|line| format!("{}: {}", line.line, text(line)))
+            .collect::<Vec<_>>()
+            .join("\n");
         assert!(serde_json::json!(shown).to_string().len() < 80_000);
         found.extend(page.lines);
         pages += 1;
