@@ -10,6 +10,7 @@ mod output;
 mod replay;
 mod serve;
 mod session;
+mod tool_output;
 mod transcript;
 
 use crate::client::ClientError;
@@ -40,6 +41,9 @@ enum Command {
     /// Show, export, import and follow transcripts
     #[command(subcommand)]
     Transcript(transcript::Transcript),
+    /// List, show, search and download tool outputs
+    #[command(subcommand)]
+    Output(tool_output::ToolOutput),
     /// Play transcripts turn by turn against a service, and measure it
     Replay(replay::Replay),
 }
@@ -147,6 +151,7 @@ impl Cli {
             Command::Fsck(fsck) => fsck.run().await,
             Command::Session(session) => session.run().await,
             Command::Transcript(transcript) => transcript.run().await,
+            Command::Output(output) => output.run().await,
             Command::Replay(replay) => replay.run().await,
         };
         // A refusal of the service is told with its reason.

@@ -10,6 +10,8 @@ mod command;
 mod growth;
 #[path = "cli/operate.rs"]
 mod operate;
+#[path = "cli/outputs.rs"]
+mod outputs;
 
 use backends::{Backend, Pair, on_backend, on_embedded_backend};
 use command::{Lines, Served};

@@ -1,0 +1,152 @@
+//! Offloading 1 GiB and reading it back: memory, time against compressing the same
+//! bytes alone, and what a read of the middle fetches.
+//!
+//! ```text
+//! cargo bench --bench outputs -- [MIB]
+//! ```
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark prints and stops at the first failure"
+)]
+
+use bytes::Bytes;
+use futures::TryStreamExt as _;
+use sha2::{Digest as _, Sha256};
+use std::io::Write as _;
+use std::sync::Arc;
+use turnkeep::clock::{Stopwatch, SystemClock};
+use turnkeep::engine::{
+    Engine, OffloadRequest, Offloaded, Options, OutputPart, OutputRange, PageSize, ReadOutput, SessionConfig,
+};
+use turnkeep::entropy::Entropy;
+use turnkeep::model::{CompressionPath, Digest, Labels, ModelProfile, SessionId, TenantId, WireFormat};
+use turnkeep::store::MetaStore as _;
+use turnkeep::store::faulty::FaultyBlobs;
+use turnkeep::store::local::LocalBlobs;
+use turnkeep::store::meta::SessionKey;
+use turnkeep::store::sql::SqlMetaStore;
+
+/// What a client sends at once.
+const PART: usize = 1 << 20;
+
+/// A log of a build: lines of words with numbers that differ.
+fn part(index: usize) -> Bytes {
+    let mut text = Vec::with_capacity(PART + 200);
+    let mut state = index as u64 + 1;
+    while text.len() < PART {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (file, line) = (state >> 45, state >> 33 & 0xfff);
+        writeln!(
+            text,
+            "src/module_{file}.rs:{line}: warning: unused variable `value_{:x}` in this scope",
+            state >> 20
+        )
+        .unwrap();
+    }
+    text.truncate(PART);
+    text.into()
+}
+
+/// A line of /proc/self/status, in KiB.
+fn memory(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+async fn read(engine: &Engine, request: ReadOutput) -> (u64, f64) {
+    let started = Stopwatch::start();
+    let (_, parts) = engine.read_output(request).await.unwrap();
+    let bytes = parts
+        .try_fold(0, |bytes, part| {
+            let more = match part {
+                OutputPart::Piece(piece) => piece.bytes.len() as u64,
+                OutputPart::End(_) => 0,
+            };
+            futures::future::ready(Ok(bytes + more))
+        })
+        .await
+        .unwrap();
+    (bytes, started.elapsed().as_secs_f64())
+}
+
+#[tokio::main]
+async fn main() {
+    let parts: usize = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(1024);
+    let directory = tempfile::tempdir().unwrap();
+    let entropy = Arc::new(Entropy::from_os());
+    let meta = Arc::new(SqlMetaStore::sqlite(&directory.path().join("db")).await.unwrap());
+    meta.migrate().await.unwrap();
+    let local = LocalBlobs::open(&directory.path().join("blobs"), entropy.clone()).unwrap();
+    let blobs = Arc::new(FaultyBlobs::new(Arc::new(local)));
+    let engine =
+        Engine::without_upkeep(meta, blobs.clone(), Arc::new(SystemClock), entropy, Options::default())
+            .await
+            .unwrap();
+    let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").unwrap() };
+    let config = SessionConfig {
+        format: WireFormat::OpenaiChat,
+        path: CompressionPath::Interactive,
+        profile: ModelProfile::default(),
+        labels: Labels::new(),
+        strip_rules: vec![],
+        preamble: Bytes::new(),
+    };
+    engine.create_session(key.clone(), config).await.unwrap();
+
+    // The same bytes through zstd alone, to a file that is synced.
+    let started = Stopwatch::start();
+    let file = std::fs::File::create(directory.path().join("alone.zst")).unwrap();
+    let mut encoder = zstd::Encoder::new(file, 3).unwrap();
+    for i in 0..parts {
+        encoder.write_all(&part(i)).unwrap();
+    }
+    encoder.finish().unwrap().sync_all().unwrap();
+    let alone = started.elapsed().as_secs_f64();
+    println!("zstd -3 alone            {alone:.2} s (with making the bytes)");
+
+    let before = memory("VmRSS");
+    let started = Stopwatch::start();
+    let request = OffloadRequest {
+        key: key.clone(),
+        tool_call_id: "call_1".to_owned(),
+        tool_name: "cargo".to_owned(),
+        content_type: "text/plain".to_owned(),
+        preview_length_max: None,
+        head_percent: None,
+    };
+    let mut offload = engine.begin_offload(request).await.unwrap();
+    let mut sha256 = Sha256::new();
+    let mut hashing = 0.0;
+    for i in 0..parts {
+        let part = part(i);
+        let hashed = Stopwatch::start();
+        sha256.update(&part);
+        hashing += hashed.elapsed().as_secs_f64();
+        offload.write(part).await.unwrap();
+    }
+    let all = (parts * PART) as u64;
+    let offloaded = offload.commit(all, Digest(sha256.finalize().into())).await.unwrap();
+    let took = started.elapsed().as_secs_f64() - hashing;
+    println!("offload                  {took:.2} s, {:.2} x", took / alone);
+    println!("memory grew by           {} MiB at most", (memory("VmHWM") - before) / 1024);
+
+    let Offloaded::Stored { output, name, .. } = offloaded else { panic!("inline") };
+    let middle = i64::try_from(output.lines / 2).unwrap();
+    let tenant = TenantId::default_tenant();
+    for (what, range, page) in [
+        (
+            "200 lines in the middle",
+            OutputRange::Lines { start: middle, count: Some(200) },
+            PageSize::ToolResult,
+        ),
+        ("all of it", OutputRange::Bytes { start: 0, count: None }, PageSize::Unlimited),
+    ] {
+        let got = blobs.bytes_got();
+        let request = ReadOutput { tenant: tenant.clone(), name: name.clone(), range, page };
+        let (bytes, seconds) = read(&engine, request).await;
+        let fetched = blobs.bytes_got() - got;
+        println!("{what:24} {:.1} ms, {bytes} bytes, {fetched} fetched", seconds * 1_000.0);
+    }
+}
