@@ -132,6 +132,7 @@ impl ProfileArgs {
             context_window_tokens: self.context_window.unwrap_or(current.context_window_tokens),
             max_output_tokens: self.max_output.unwrap_or(current.max_output_tokens),
             tokenizer: self.tokenizer.map_or(current.tokenizer, i32::from),
+            tool_result_limit: current.tool_result_limit,
         };
         (changed != *current).then_some(changed)
     }
