@@ -212,13 +212,18 @@ pub fn rules(format: WireFormat) -> &'static Rules {
 /// What `payload` says. Any payload has a reading: what is not understood is an
 /// opaque part of it.
 pub fn read(format: WireFormat, payload: &[u8]) -> Reading<'_> {
+    read_value(format, json::Value::of(payload))
+}
+
+/// As [`read`], of a payload that was scanned before.
+pub fn read_value(format: WireFormat, payload: json::Value<'_>) -> Reading<'_> {
     let mut reading = match format {
         WireFormat::OpenaiChat => openai_chat::read(payload),
         WireFormat::OpenaiResponses => openai_responses::read(payload),
         WireFormat::AnthropicMessages => anthropic::read(payload),
         WireFormat::BedrockConverse => bedrock::read(payload),
         WireFormat::GeminiContents => gemini::read(payload),
-        WireFormat::Opaque => Reading::opaque(payload, Serving::Shown),
+        WireFormat::Opaque => Reading::opaque(payload.source(), Serving::Shown),
     };
     if !rules(format).roles.contains(&reading.role) {
         reading.serving = Serving::Omitted;

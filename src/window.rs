@@ -14,10 +14,12 @@ mod assembler;
 mod edit;
 mod entries;
 mod messages;
+mod prepared;
 mod provider_calls;
 mod round;
 mod view;
 
 pub use admit::{Admitted, admit};
 pub use assembler::Assembler;
+pub use prepared::Prepared;
 pub use view::{CommonPrefix, Window};

@@ -169,9 +169,9 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     (
         "window::assembler",
         &[
-            "window::admit",
             "window::edit",
             "window::entries",
+            "window::prepared",
             "window::provider_calls",
             "window::round",
             "window::view",
@@ -179,6 +179,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ),
     ("window::entries", &["window::edit", "window::round"]),
     ("window::messages", &["window::edit", "window::round"]),
+    ("window::prepared", &["window::admit", "window::round"]),
     ("window::round", &["window::edit", "window::entries", "window::messages"]),
     ("window::view", &["window::assembler", "window::round"]),
 ];

@@ -15,13 +15,13 @@ pub(super) const BLOCKS: Blocks = Blocks {
     result_content: &["content"],
 };
 
-pub(super) fn read(payload: &[u8]) -> Reading<'_> {
-    let [role, content] = Value::of(payload).get(["role", "content"]);
+pub(super) fn read(payload: Value<'_>) -> Reading<'_> {
+    let [role, content] = payload.get(["role", "content"]);
     let role = match role.and_then(Value::text).unwrap_or_default().as_ref() {
         "user" => Role::User,
         "assistant" => Role::Model,
         "system" => Role::System,
-        _ => return Reading::opaque(payload, Serving::Omitted),
+        _ => return Reading::opaque(payload.source(), Serving::Omitted),
     };
     let mut parts = Parts::default();
     let mut reading = Reading::new(role);
@@ -59,7 +59,7 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
             own.add(false);
         }
     }
-    parts.whole_if_empty(payload);
+    parts.whole_if_empty(payload.source());
     Reading { parts: parts.0, ..reading }.of_blocks(own)
 }
 

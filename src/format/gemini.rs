@@ -15,8 +15,8 @@ pub(super) const BLOCKS: Blocks = Blocks {
     result_content: &["functionResponse", "response"],
 };
 
-pub(super) fn read(payload: &[u8]) -> Reading<'_> {
-    let [role, list] = Value::of(payload).get(["role", "parts"]);
+pub(super) fn read(payload: Value<'_>) -> Reading<'_> {
+    let [role, list] = payload.get(["role", "parts"]);
     let role = match role.and_then(Value::text) {
         // A content without a role is the user's.
         None => Role::User,
@@ -24,7 +24,7 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
             "user" | "function" => Role::User,
             "model" => Role::Model,
             "system" => Role::System,
-            _ => return Reading::opaque(payload, Serving::Omitted),
+            _ => return Reading::opaque(payload.source(), Serving::Omitted),
         },
     };
     let mut parts = Parts::default();
@@ -43,7 +43,7 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
         }
         own.add(false);
     }
-    parts.whole_if_empty(payload);
+    parts.whole_if_empty(payload.source());
     Reading { parts: parts.0, ..reading }.of_blocks(own)
 }
 

@@ -13,6 +13,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Value<'a> {
     source: &'a [u8],
+    ends: &'a Ends,
     start: usize,
     end: usize,
 }
@@ -26,9 +27,20 @@ impl std::fmt::Debug for Value<'_> {
 impl<'a> Value<'a> {
     /// The value that `source` is, with nothing but whitespace around it.
     pub fn of(source: &'a [u8]) -> Self {
+        static UNKNOWN: Ends = Ends(Vec::new());
+        Self::scanned(source, &UNKNOWN)
+    }
+
+    /// As [`Self::of`], for a source that was scanned before.
+    pub fn scanned(source: &'a [u8], ends: &'a Ends) -> Self {
         let start = skip_whitespace(source, 0);
         let end = source.iter().rposition(|&byte| !is_whitespace(byte)).map_or(start, |last| last + 1);
-        Self { source, start, end }
+        Self { source, ends, start, end }
+    }
+
+    /// All of the payload that it is in.
+    pub fn source(self) -> &'a [u8] {
+        self.source
     }
 
     /// Its bytes, without whitespace around.
@@ -68,12 +80,18 @@ impl<'a> Value<'a> {
     /// The text of a string. One that stands for no text, because half of a
     /// surrogate pair is missing, is its token, quotes and escapes included.
     pub fn text(self) -> Option<Cow<'a, str>> {
-        let inner = self.string_content()?;
-        if memchr(b'\\', inner).is_none() {
-            return Some(String::from_utf8_lossy(inner));
+        if let Some(text) = self.plain_text() {
+            return Some(String::from_utf8_lossy(text));
         }
         let token = self.bytes();
-        Some(serde_json::from_slice(token).map_or_else(|_| String::from_utf8_lossy(token), Cow::Owned))
+        let decode =
+            || serde_json::from_slice(token).map_or_else(|_| String::from_utf8_lossy(token), Cow::Owned);
+        self.is_string().then(decode)
+    }
+
+    /// The text of a string in which nothing is escaped.
+    fn plain_text(self) -> Option<&'a [u8]> {
+        self.string_content().filter(|inner| memchr(b'\\', inner).is_none())
     }
 
     /// What stands between the quotes of a string.
@@ -95,19 +113,22 @@ impl<'a> Value<'a> {
 
     /// Whether it is the string `text`.
     pub fn is_text(self, text: &str) -> bool {
-        self.text().is_some_and(|own| own == text)
+        match self.plain_text() {
+            Some(own) => own == text.as_bytes(),
+            None => self.text().is_some_and(|own| own == text),
+        }
     }
 
     /// The elements of an array; none of anything else.
     pub fn elements(self) -> Elements<'a> {
         let at = if self.is_array() { self.start + 1 } else { self.end };
-        Elements { source: self.source, at, end: self.end }
+        Elements { source: self.source, ends: self.ends, at, end: self.end }
     }
 
     /// The members of an object; none of anything else.
     pub fn members(self) -> Members<'a> {
         let at = if self.is_object() { self.start + 1 } else { self.end };
-        Members { source: self.source, at, end: self.end }
+        Members { source: self.source, ends: self.ends, at, end: self.end }
     }
 
     /// The members of those names. Of several with one name the last counts, as
@@ -115,8 +136,13 @@ impl<'a> Value<'a> {
     pub fn get<const N: usize>(self, names: [&str; N]) -> [Option<Self>; N] {
         let mut found = [None; N];
         for (key, value) in self.members() {
-            let key = key.text().unwrap_or_default();
-            if let Some((_, slot)) = names.iter().zip(&mut found).find(|(name, _)| **name == key) {
+            // Keys are hardly ever escaped, and need not be text to be compared.
+            let key = match key.plain_text() {
+                Some(plain) => Cow::Borrowed(plain),
+                None => Cow::Owned(key.text().unwrap_or_default().into_owned().into_bytes()),
+            };
+            let slot = names.iter().zip(&mut found).find(|(name, _)| name.as_bytes() == key.as_ref());
+            if let Some((_, slot)) = slot {
                 *slot = Some(value);
             }
         }
@@ -134,6 +160,7 @@ impl<'a> Value<'a> {
 #[derive(Clone, Debug)]
 pub struct Elements<'a> {
     source: &'a [u8],
+    ends: &'a Ends,
     at: usize,
     end: usize,
 }
@@ -143,12 +170,12 @@ impl<'a> Iterator for Elements<'a> {
 
     fn next(&mut self) -> Option<Value<'a>> {
         let start = skip_separators(self.source, self.at);
-        let end = end_of_value(self.source, start);
+        let end = self.ends.end_of_value(self.source, start);
         if start >= end || end >= self.end {
             return None;
         }
         self.at = end;
-        Some(Value { source: self.source, start, end })
+        Some(Value { source: self.source, ends: self.ends, start, end })
     }
 }
 
@@ -156,6 +183,7 @@ impl<'a> Iterator for Elements<'a> {
 #[derive(Clone, Debug)]
 pub struct Members<'a> {
     source: &'a [u8],
+    ends: &'a Ends,
     at: usize,
     end: usize,
 }
@@ -170,13 +198,78 @@ impl<'a> Iterator for Members<'a> {
         }
         let key_end = end_of_string(self.source, key_start);
         let start = skip_separators(self.source, key_end);
-        let end = end_of_value(self.source, start);
+        let end = self.ends.end_of_value(self.source, start);
         if start >= end || end >= self.end {
             return None;
         }
         self.at = end;
-        let key = Value { source: self.source, start: key_start, end: key_end };
-        Some((key, Value { source: self.source, start, end }))
+        let value = |start, end| Value { source: self.source, ends: self.ends, start, end };
+        Some((value(key_start, key_end), value(start, end)))
+    }
+}
+
+/// Where the long strings, arrays and objects of a payload end. To look through
+/// a payload level by level, and that several times, then takes one scan of it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ends(Vec<(usize, usize)>);
+
+impl Ends {
+    /// Bytes of a value whose end is worth to be known.
+    const LONG: usize = 64;
+    /// Levels of arrays and objects of which ends are known: more than any
+    /// format looks through.
+    const LEVELS: usize = 8;
+
+    /// Scans a payload.
+    pub fn of(source: &[u8]) -> Self {
+        // Start and end, in the order of the starts.
+        let mut long: Vec<(usize, usize)> = Vec::new();
+        // The places in `long` of what is open.
+        let mut open = [0; Self::LEVELS];
+        let mut depth = 0_usize;
+        let mut at = 0;
+        while let Some(byte) = source.get(at) {
+            match byte {
+                b'"' => {
+                    let end = end_of_string(source, at);
+                    if end - at >= Self::LONG {
+                        long.push((at, end));
+                    }
+                    at = end;
+                    continue;
+                }
+                b'{' | b'[' => {
+                    if let Some(place) = open.get_mut(depth) {
+                        *place = long.len();
+                        // One that never ends reaches to the end of all.
+                        long.push((at, source.len()));
+                    }
+                    depth += 1;
+                }
+                b'}' | b']' if depth > 0 => {
+                    depth -= 1;
+                    if let Some(place) = open.get(depth) {
+                        let is_short = long.get(*place).is_some_and(|(start, _)| at - start < Self::LONG);
+                        if is_short {
+                            // Nothing in it is longer.
+                            long.truncate(*place);
+                        } else if let Some((_, end)) = long.get_mut(*place) {
+                            *end = at + 1;
+                        }
+                    }
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        Self(long)
+    }
+
+    fn end_of_value(&self, source: &[u8], at: usize) -> usize {
+        match self.0.binary_search_by_key(&at, |(start, _)| *start) {
+            Ok(found) => self.0.get(found).map_or(at, |(_, end)| *end),
+            Err(_) => end_of_value(source, at),
+        }
     }
 }
 
@@ -256,6 +349,7 @@ fn end_of_container(source: &[u8], mut at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn bytes<'a>(values: impl Iterator<Item = Value<'a>>) -> Vec<&'a str> {
         values.map(|value| std::str::from_utf8(value.bytes()).unwrap()).collect()
@@ -321,5 +415,51 @@ mod tests {
     fn nesting_costs_no_stack() {
         let deep = ["[".repeat(500_000), "]".repeat(500_000)].concat();
         assert_eq!(Value::of(deep.as_bytes()).range(), 0..1_000_000);
+        assert_eq!(Ends::of(deep.as_bytes()).0.len(), Ends::LEVELS);
+    }
+
+    #[test]
+    fn ends_are_known_of_what_is_long() {
+        let text = "x".repeat(Ends::LONG);
+        let source = format!(r#"{{"a":["short",{{"b":"{text}\""}},["short"]],"c":[1]}}"#);
+        let ends = Ends::of(source.as_bytes());
+        let known = ends.0.iter().map(|(start, end)| &source[*start..*end]);
+        let (b, inner) = (format!(r#""{text}\"""#), format!(r#"{{"b":"{text}\""}}"#));
+        let list = format!(r#"["short",{inner},["short"]]"#);
+        assert_eq!(known.collect::<Vec<_>>(), [source.as_str(), &list, &inner, &b]);
+    }
+
+    /// All that lies in a value, level by level, as deep as it goes.
+    fn places(value: Value<'_>) -> Vec<Range<usize>> {
+        let mut places = vec![value.range()];
+        let mut todo = vec![value];
+        while let Some(value) = todo.pop() {
+            let members = value.members().flat_map(|(key, value)| [key, value]);
+            let within: Vec<_> = members.chain(value.elements()).collect();
+            places.extend(within.iter().map(|value| value.range()));
+            todo.extend(within.into_iter().filter(|within| within.range().len() < value.range().len()));
+        }
+        places
+    }
+
+    proptest! {
+        #[test]
+        fn a_payload_that_was_scanned_looks_the_same(
+            tokens in prop::collection::vec(
+                prop_oneof![
+                    5 => r#"[\[\]{}":, 1\\]"#,
+                    2 => r#""[a\[{\]}]{0,90}""#,
+                    2 => r"[\[{]{1,12}",
+                    2 => r"[\]}]{1,12}",
+                    1 => r#""k":"#,
+                ],
+                0..60,
+            ),
+        ) {
+            let source = tokens.concat();
+            let ends = Ends::of(source.as_bytes());
+            let scanned = Value::scanned(source.as_bytes(), &ends);
+            prop_assert_eq!(places(scanned), places(Value::of(source.as_bytes())));
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 /// no ids.
 const FUNCTION: &str = "function";
 
-pub(super) fn read(payload: &[u8]) -> Reading<'_> {
+pub(super) fn read(payload: Value<'_>) -> Reading<'_> {
     let message = Message::of(payload);
     match message.role.and_then(Value::text).unwrap_or_default().as_ref() {
         "system" | "developer" => message.read_content(Role::System),
@@ -19,12 +19,12 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
         "assistant" => message.read_answer(),
         "tool" => message.read_result(""),
         FUNCTION => message.read_result(FUNCTION),
-        _ => Reading::opaque(payload, Serving::Omitted),
+        _ => Reading::opaque(payload.source(), Serving::Omitted),
     }
 }
 
 struct Message<'a> {
-    payload: &'a [u8],
+    payload: Value<'a>,
     role: Option<Value<'a>>,
     content: Option<Value<'a>>,
     name: Option<Value<'a>>,
@@ -40,7 +40,7 @@ struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn of(payload: &'a [u8]) -> Self {
+    fn of(payload: Value<'a>) -> Self {
         let names = [
             "role",
             "content",
@@ -54,7 +54,7 @@ impl<'a> Message<'a> {
             "reasoning",
             "reasoning_details",
         ];
-        let values = Value::of(payload).get(names).map(|value| value.filter(|value| !value.is_null()));
+        let values = payload.get(names).map(|value| value.filter(|value| !value.is_null()));
         let [role, content, name, tool_call_id, tool_calls, function_call, refusal, audio, rest @ ..] =
             values;
         let [reasoning_content, reasoning, reasoning_details] = rest;
@@ -128,7 +128,7 @@ impl<'a> Message<'a> {
 
     /// An entry that says nothing is counted whole.
     fn finish(&self, reading: Reading<'a>, mut parts: Parts<'a>) -> Reading<'a> {
-        parts.whole_if_empty(self.payload);
+        parts.whole_if_empty(self.payload.source());
         Reading { parts: parts.0, ..reading }
     }
 }

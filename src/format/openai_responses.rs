@@ -53,8 +53,7 @@ pub(super) fn answers(result_kind: &str, call_kind: &str) -> bool {
     PAIRS.iter().any(|(call, results)| *call == call_kind && results.contains(&result_kind))
 }
 
-pub(super) fn read(payload: &[u8]) -> Reading<'_> {
-    let item = Value::of(payload);
+pub(super) fn read(item: Value<'_>) -> Reading<'_> {
     let [kind, id, call_id, approval_id, name] =
         item.get(["type", "id", "call_id", "approval_request_id", "name"]);
     let [kind, id, call_id, approval_id, name] =
@@ -62,9 +61,9 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
     let kind = kind.unwrap_or_default();
     // What pairs the item, and what names it.
     let (pair_id, item_id) = match kind.as_ref() {
-        "" | "message" => return read_message(payload, item),
+        "" | "message" => return read_message(item),
         // It refers to nothing.
-        "item_reference" if id.is_none() => return Reading::opaque(payload, Serving::Omitted),
+        "item_reference" if id.is_none() => return Reading::opaque(item.source(), Serving::Omitted),
         "mcp_approval_request" => (id, None),
         "mcp_approval_response" => (approval_id, id),
         "local_shell_call" | "local_shell_call_output" if call_id.is_none() => (id, None),
@@ -86,12 +85,12 @@ pub(super) fn read(payload: &[u8]) -> Reading<'_> {
     } else {
         // Neither is it known who speaks nor what is in it: it stands in its
         // place, and the API judges it.
-        return Reading { item_id, ..Reading::opaque(payload, Serving::Shown) };
+        return Reading { item_id, ..Reading::opaque(item.source(), Serving::Shown) };
     };
-    Reading { item_id, parts: collect(payload, item, !reading.calls.is_empty()), ..reading }
+    Reading { item_id, parts: collect(item, !reading.calls.is_empty()), ..reading }
 }
 
-fn read_message<'a>(payload: &'a [u8], message: Value<'a>) -> Reading<'a> {
+fn read_message(message: Value<'_>) -> Reading<'_> {
     let [id, role, content] = message.get(["id", "role", "content"]);
     let content = content.filter(|content| !content.is_null());
     let role = match role.and_then(Value::text).unwrap_or_default().as_ref() {
@@ -104,11 +103,11 @@ fn read_message<'a>(payload: &'a [u8], message: Value<'a>) -> Reading<'a> {
     let serving = if is_shown { Serving::Shown } else { Serving::Omitted };
     let mut parts = Parts::default();
     openai_content::collect(&mut parts, content);
-    parts.whole_if_empty(payload);
+    parts.whole_if_empty(message.source());
     Reading { serving, parts: parts.0, item_id: id.and_then(Value::text), ..Reading::new(role) }
 }
 
-fn collect<'a>(payload: &'a [u8], item: Value<'a>, is_call: bool) -> Vec<Part<'a>> {
+fn collect(item: Value<'_>, is_call: bool) -> Vec<Part<'_>> {
     let mut parts = Parts::default();
     for (key, value) in item.members() {
         match key.text().unwrap_or_default().as_ref() {
@@ -121,7 +120,7 @@ fn collect<'a>(payload: &'a [u8], item: Value<'a>, is_call: bool) -> Vec<Part<'a
             _ => parts.text(Some(value)),
         }
     }
-    parts.whole_if_empty(payload);
+    parts.whole_if_empty(item.source());
     parts.0
 }
 

@@ -1,17 +1,17 @@
 //! Taking in the log.
 
-use super::admit::{Admitted, admit};
 use super::edit::with_value;
 use super::entries;
+use super::prepared::{Message, Prepared};
 use super::provider_calls::ProviderCalls;
 use super::round::{Api, Detail, NEWEST, Rendered, Round, RoundCall, RoundResult, Scene, Slot, repair};
 use super::view::Window;
 use crate::format::json::{Value, string_token};
 use crate::format::{
     Answer, CallIds, CallTracker, Meeting, Pushed, Reading, ResultPlace, Role, Serving, canonical_digest,
-    read, replacement_id, rules,
+    replacement_id, rules,
 };
-use crate::model::{CallState, Entry, EntryKind, Repair, RepairKind, Seq, WireFormat};
+use crate::model::{CallState, Entry, Repair, RepairKind, Seq, WireFormat};
 use crate::tokens::TokenCounter;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -82,15 +82,25 @@ impl Assembler {
     /// Takes in the log's next entry. One that is not a message is in no
     /// window.
     pub fn push(&mut self, entry: Entry) {
-        if entry.kind != EntryKind::Message {
-            return;
-        }
+        let prepare = self.preparation();
+        self.push_prepared(prepare(entry));
+    }
+
+    /// Prepares entries for this assembler, in any order and on any thread:
+    /// most of what a push costs, and nothing of it depends on the log.
+    pub fn preparation(&self) -> impl Fn(Entry) -> Prepared + Copy + Send + 'static {
+        let api = self.api;
+        move |entry| Prepared::new(api, entry)
+    }
+
+    /// Takes in the log's next entry, which was prepared for this assembler.
+    pub fn push_prepared(&mut self, prepared: Prepared) {
+        let Prepared { entry, message } = prepared;
+        let Some(Message { payload, mends, reading, tokens }) = message else { return };
         self.messages.push(entry.seq);
-        let Admitted { payload, mends } = admit(self.api.format, &entry.payload);
         for (kind, detail) in &mends {
             self.repair(*kind, entry.seq, "", detail);
         }
-        let reading = read(self.api.format, &payload);
         let repetition = self.repetition(&reading, &payload);
         if repetition == Some(Repetition::Omitted) {
             let id = reading.item_id.as_deref().unwrap_or_default();
@@ -104,8 +114,8 @@ impl Assembler {
         let pushed = self.tracker.push(entry.seq, &reading);
         let mut slot = Slot::new(entry, &reading);
         if !mends.is_empty() {
-            slot.tokens = self.api.counter.count_entry(&reading);
-            slot.payload = payload.clone();
+            slot.tokens = tokens;
+            slot.payload = payload;
             slot.is_altered = true;
         }
         match reading.serving {
