@@ -1,17 +1,18 @@
 //! Restoring a window.
 
+mod assembled;
+
 use super::log::Position;
 use super::{Engine, Error, compute, log};
 use crate::codec::window_id::{ReceiptPrefix, WindowId, receipt_prefix};
 use crate::limits::{REPAIR_SEQS_MAX, REPAIRS_MAX};
 use crate::model::{
-    BranchId, Digest, Entry, Head, Item, ModelProfile, NextStep, Preamble, Repair, Seq, Session, Turn,
-    UnansweredCall, Version, WireFormat,
+    BranchId, Entry, Item, ModelProfile, NextStep, Preamble, Repair, Seq, Turn, UnansweredCall, Version,
+    WireFormat,
 };
 use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
-use crate::window::Assembler;
-use std::collections::VecDeque;
+use assembled::Assembled;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -149,112 +150,9 @@ impl LiveWindow {
     }
 }
 
-/// The log of a branch up to a version, assembled.
-#[derive(Debug)]
-struct Assembled {
-    branch: BranchId,
-    window_revision: u64,
-    config_revision: u64,
-    /// Receipt of the newest turn: tells apart logs of the same version, as
-    /// after a restore of the database.
-    receipt: Digest,
-    /// Receipts of turns that were the newest before, the oldest first: what a
-    /// worker holds is mostly one of these, and need not be looked up.
-    earlier: VecDeque<(Version, ReceiptPrefix)>,
-    /// Turns that have entries, and the newest turn of all: version and newest
-    /// seq.
-    versions: Vec<(Version, Seq)>,
-    assembler: Assembler,
-    bytes: usize,
-}
-
 /// Times that a restore takes the window in memory, which others may be a turn
 /// ahead of it with, before it makes one of its own.
 const LIVE_ATTEMPTS: usize = 4;
-
-/// Receipts of earlier turns that a window in memory remembers.
-const EARLIER_RECEIPTS_MAX: usize = 32;
-
-/// What an entry takes beside its payload, roughly.
-const ENTRY_OVERHEAD_BYTES: usize = 256;
-
-impl Assembled {
-    fn new(session: &Session, head: &Head, turn: &Turn) -> Self {
-        let counter = TokenCounter::new(session.format, session.tokenizer());
-        Self {
-            branch: turn.branch.clone(),
-            window_revision: head.window_revision,
-            config_revision: head.config_revision,
-            receipt: turn.receipt,
-            earlier: VecDeque::new(),
-            versions: vec![(Version(0), Seq(0))],
-            assembler: Assembler::new(session.format, counter),
-            bytes: 0,
-        }
-    }
-
-    fn forget(&mut self) {
-        (self.window_revision, self.config_revision) = (u64::MAX, u64::MAX);
-    }
-
-    /// Whether the session is on its branch and is configured as it was: the log
-    /// may have grown, and a late result may have revised what is here, which
-    /// taking in the entries does as well.
-    fn is_of(&self, head: &Head) -> bool {
-        self.branch == head.branch && head.is_configured_as(self.window_revision, self.config_revision)
-    }
-
-    /// The newest turn.
-    fn newest(&self) -> (Version, Seq) {
-        self.versions.last().copied().unwrap_or_default()
-    }
-
-    /// The newest seq of a version.
-    fn seq_of(&self, version: Version) -> Seq {
-        let end = self.versions.partition_point(|(other, _)| *other <= version);
-        self.versions.get(end.saturating_sub(1)).map_or(Seq(0), |(_, seq)| *seq)
-    }
-
-    /// Takes in the entries that follow, up to the tip.
-    fn extend_to(&mut self, entries: Vec<Entry>, tip: &Tip) {
-        if !self.is_of(&tip.head) {
-            return;
-        }
-        if self.newest().0 < tip.head.version {
-            if self.earlier.len() == EARLIER_RECEIPTS_MAX {
-                self.earlier.pop_front();
-            }
-            self.earlier.push_back((self.newest().0, receipt_prefix(self.receipt)));
-            self.extend(entries, tip.head.version);
-            self.receipt = tip.turn.receipt;
-        }
-        if self.newest().0 == tip.head.version {
-            self.window_revision = tip.head.window_revision;
-            self.config_revision = tip.head.config_revision;
-        }
-    }
-
-    /// Takes in the entries that follow, up to a version.
-    fn extend(&mut self, entries: Vec<Entry>, version: Version) {
-        for entry in entries {
-            let (newest, seq) = self.newest();
-            if entry.seq <= seq {
-                continue;
-            }
-            self.bytes += entry.payload.len() + ENTRY_OVERHEAD_BYTES;
-            if entry.version > newest {
-                self.versions.push((entry.version, entry.seq));
-            } else if let Some(last) = self.versions.last_mut() {
-                last.1 = entry.seq;
-            }
-            self.assembler.push(entry);
-        }
-        let (newest, seq) = self.newest();
-        if version > newest {
-            self.versions.push((version, seq));
-        }
-    }
-}
 
 impl Engine {
     /// Restores a window.
@@ -376,14 +274,7 @@ impl Engine {
         let last = at.turn.last_seq;
         let entries =
             if last == Seq(0) { vec![] } else { self.entries(key, at, Seq(1), last, journal).await? };
-        let mut state = Assembled::new(&tip.session, &tip.head, &at.turn);
-        let version = at.turn.version;
-        let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
-        compute(bytes, move || {
-            state.extend(entries, version);
-            state
-        })
-        .await
+        Assembled::new(&tip.session, &tip.head, &at.turn).extended(entries, at.turn.version).await
     }
 
     /// The items of a window that was served before.

@@ -1,0 +1,199 @@
+//! A log, assembled.
+
+use super::compute;
+use crate::codec::window_id::{ReceiptPrefix, receipt_prefix};
+use crate::engine::Error;
+use crate::model::{BranchId, Digest, Entry, Head, Seq, Session, Turn, Version};
+use crate::store::meta::Tip;
+use crate::tokens::TokenCounter;
+use crate::window::{Assembler, Prepared};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use std::collections::VecDeque;
+
+/// The log of a branch up to a version, assembled.
+#[derive(Debug)]
+pub(super) struct Assembled {
+    branch: BranchId,
+    window_revision: u64,
+    config_revision: u64,
+    /// Receipt of the newest turn: tells apart logs of the same version, as
+    /// after a restore of the database.
+    pub(super) receipt: Digest,
+    /// Receipts of turns that were the newest before, the oldest first: what a
+    /// worker holds is mostly one of these, and need not be looked up.
+    pub(super) earlier: VecDeque<(Version, ReceiptPrefix)>,
+    /// Turns that have entries, and the newest turn of all: version and newest
+    /// seq.
+    versions: Vec<(Version, Seq)>,
+    pub(super) assembler: Assembler,
+    /// Bytes that it takes, roughly.
+    pub(super) bytes: usize,
+}
+
+/// Receipts of earlier turns that a window in memory remembers.
+const EARLIER_RECEIPTS_MAX: usize = 32;
+
+/// What an entry takes beside its payload, roughly.
+const ENTRY_OVERHEAD_BYTES: usize = 256;
+
+/// Bytes of entries that are prepared at once: smaller batches lose more to the
+/// change of threads than they win.
+const BATCH_BYTES: usize = 2 << 20;
+
+/// Batches of one restore that are prepared at the same time.
+const BATCHES: usize = 4;
+
+impl Assembled {
+    /// Before its first entry.
+    pub(super) fn new(session: &Session, head: &Head, turn: &Turn) -> Self {
+        let counter = TokenCounter::new(session.format, session.tokenizer());
+        Self {
+            branch: turn.branch.clone(),
+            window_revision: head.window_revision,
+            config_revision: head.config_revision,
+            receipt: turn.receipt,
+            earlier: VecDeque::new(),
+            versions: vec![(Version(0), Seq(0))],
+            assembler: Assembler::new(session.format, counter),
+            bytes: 0,
+        }
+    }
+
+    /// Makes it of no use.
+    pub(super) fn forget(&mut self) {
+        (self.window_revision, self.config_revision) = (u64::MAX, u64::MAX);
+    }
+
+    /// Whether the session is on its branch and is configured as it was: the log
+    /// may have grown, and a late result may have revised what is here, which
+    /// taking in the entries does as well.
+    pub(super) fn is_of(&self, head: &Head) -> bool {
+        self.branch == head.branch && head.is_configured_as(self.window_revision, self.config_revision)
+    }
+
+    /// The newest turn.
+    pub(super) fn newest(&self) -> (Version, Seq) {
+        self.versions.last().copied().unwrap_or_default()
+    }
+
+    /// The newest seq of a version.
+    pub(super) fn seq_of(&self, version: Version) -> Seq {
+        let end = self.versions.partition_point(|(other, _)| *other <= version);
+        self.versions.get(end.saturating_sub(1)).map_or(Seq(0), |(_, seq)| *seq)
+    }
+
+    /// Takes in the entries that follow, up to the tip.
+    pub(super) fn extend_to(&mut self, entries: Vec<Entry>, tip: &Tip) {
+        if !self.is_of(&tip.head) {
+            return;
+        }
+        if self.newest().0 < tip.head.version {
+            if self.earlier.len() == EARLIER_RECEIPTS_MAX {
+                self.earlier.pop_front();
+            }
+            self.earlier.push_back((self.newest().0, receipt_prefix(self.receipt)));
+            self.extend(entries, tip.head.version);
+            self.receipt = tip.turn.receipt;
+        }
+        if self.newest().0 == tip.head.version {
+            self.window_revision = tip.head.window_revision;
+            self.config_revision = tip.head.config_revision;
+        }
+    }
+
+    /// Takes in the entries that follow, up to a version.
+    fn extend(&mut self, entries: Vec<Entry>, version: Version) {
+        let prepare = self.assembler.preparation();
+        self.take_in(entries.into_iter().map(prepare));
+        self.reach(version);
+    }
+
+    /// As [`Self::extend`], with entries that may be many: preparing them, which
+    /// is most of the work, is spread over threads.
+    pub(super) async fn extended(mut self, entries: Vec<Entry>, version: Version) -> Result<Self, Error> {
+        let prepare = self.assembler.preparation();
+        let mut batches = stream::iter(batches(entries))
+            .map(|(bytes, batch)| {
+                compute(bytes, move || (bytes, batch.into_iter().map(prepare).collect::<Vec<_>>()))
+            })
+            .buffered(BATCHES);
+        while let Some((bytes, batch)) = batches.try_next().await? {
+            self = compute(bytes, move || {
+                self.take_in(batch.into_iter());
+                self
+            })
+            .await?;
+        }
+        self.reach(version);
+        Ok(self)
+    }
+
+    /// Has the version as its newest, which may have no entries.
+    fn reach(&mut self, version: Version) {
+        let (newest, seq) = self.newest();
+        if version > newest {
+            self.versions.push((version, seq));
+        }
+    }
+
+    fn take_in(&mut self, entries: impl Iterator<Item = Prepared>) {
+        for prepared in entries {
+            let entry = prepared.entry();
+            let (newest, seq) = self.newest();
+            if entry.seq <= seq {
+                continue;
+            }
+            self.bytes += entry.payload.len() + ENTRY_OVERHEAD_BYTES;
+            if entry.version > newest {
+                self.versions.push((entry.version, entry.seq));
+            } else if let Some(last) = self.versions.last_mut() {
+                last.1 = entry.seq;
+            }
+            self.assembler.push_prepared(prepared);
+        }
+    }
+}
+
+/// Divides entries into batches of [`BATCH_BYTES`], each with what it takes.
+fn batches(entries: Vec<Entry>) -> impl Iterator<Item = (usize, Vec<Entry>)> {
+    let mut entries = entries.into_iter();
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let mut batch = Vec::new();
+        while bytes < BATCH_BYTES
+            && let Some(entry) = entries.next()
+        {
+            bytes += entry.payload.len() + ENTRY_OVERHEAD_BYTES;
+            batch.push(entry);
+        }
+        (!batch.is_empty()).then_some((bytes, batch))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Micros;
+    use crate::model::EntryKind;
+
+    #[test]
+    fn batches_hold_all_entries_in_their_order_and_end_once_they_are_full() {
+        let sizes = [1, BATCH_BYTES, 0, 3 * BATCH_BYTES, BATCH_BYTES / 2, BATCH_BYTES / 2, 7];
+        let entry = |(seq, size)| Entry {
+            seq: Seq(seq),
+            version: Version(1),
+            at: Micros(0),
+            kind: EntryKind::Message,
+            tokens: 0,
+            payload: vec![b'x'; size].into(),
+        };
+        let batches: Vec<Vec<_>> = batches((1..).zip(sizes).map(entry).collect())
+            .map(|(bytes, batch)| {
+                let held = batch.iter().map(|entry| entry.payload.len() + ENTRY_OVERHEAD_BYTES);
+                assert_eq!(held.sum::<usize>(), bytes);
+                batch.iter().map(|entry| entry.seq.0).collect()
+            })
+            .collect();
+        assert_eq!(batches, [vec![1, 2], vec![3, 4], vec![5, 6], vec![7]]);
+    }
+}
