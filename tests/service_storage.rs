@@ -324,7 +324,10 @@ async fn a_journal_takes_no_more_than_it_may(backend: Backend) {
     service.create("other", of_format(Opaque)).await;
     service.append("sessions/other", &numbered(0..1)).await;
     faulty.set(Fault::None);
-    service.seal().await;
+    // The service seals too, and whoever is second finds nothing to do.
+    while backend.rows().await.journal > 0 {
+        service.seal().await;
+    }
     assert_eq!(service.persist(request()).await.unwrap().version, turns as u64 + 1);
 }
 
