@@ -32,8 +32,8 @@ use crate::clock::{Clock, Micros};
 use crate::codec::window_id::WindowIdKey;
 use crate::entropy::Entropy;
 use crate::limits;
-use crate::model::ModelProfile;
-use crate::store::meta::{BranchKey, SealPolicy};
+use crate::model::{BranchId, InvalidName, ModelProfile, Seq, SessionId, TenantId, Version};
+use crate::store::meta::{BranchKey, SealPolicy, SessionKey};
 use crate::store::{BlobStore, MetaStore};
 use detached::Detached;
 use std::collections::BTreeMap;
@@ -157,8 +157,25 @@ impl Engine {
         options: Options,
     ) -> Result<Self, Error> {
         let (engine, due) = Self::assemble(meta, blobs, clock, entropy, options).await?;
+        engine.prepare_queries().await?;
         upkeep::start(&engine, due);
         Ok(engine)
+    }
+
+    /// Asks what a restore asks, of nothing: a database takes several times as long
+    /// for the first query of a kind as for others, and the first caller need not
+    /// wait for that.
+    async fn prepare_queries(&self) -> Result<(), Error> {
+        let no_name = |error: InvalidName| Error::internal(error.to_string());
+        let tenant = TenantId::default_tenant();
+        let session = SessionId::parse("none").map_err(no_name)?;
+        let branch = BranchId::parse("none").map_err(no_name)?;
+        let (key, branch) = (SessionKey { tenant: tenant.clone(), session }, BranchKey { tenant, branch });
+        self.inner.meta.tip(&key, Some(Version(0))).await?;
+        self.inner.meta.lineage(&branch).await?;
+        self.inner.meta.journal(&branch, Version(0), Version(0)).await?;
+        self.inner.meta.segments(&branch, Seq(0), Seq(0)).await?;
+        Ok(())
     }
 
     /// An engine without background work: nothing is sealed or swept unless a

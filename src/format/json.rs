@@ -276,8 +276,8 @@ impl Ends {
 /// The token of the string `text`, which may be what [`Value::text`] gave for a
 /// string that stands for no text.
 pub fn string_token(text: &str) -> String {
-    let is_token = text.len() >= 2
-        && text.starts_with('"')
+    let inner = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let is_token = inner.is_some_and(|inner| !ends_in_escape(inner.as_bytes()))
         && end_of_string(text.as_bytes(), 0) == text.len()
         && Value::of(text.as_bytes()).text().is_some_and(|decoded| decoded == text);
     if is_token { text.to_owned() } else { serde_json::Value::from(text).to_string() }
@@ -320,11 +320,16 @@ pub(super) fn end_of_string(source: &[u8], at: usize) -> usize {
         let quote = from + found;
         let inner = source.get(start..quote).unwrap_or_default();
         from = quote + 1;
-        if inner.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 0 {
+        if !ends_in_escape(inner) {
             return from;
         }
     }
     source.len()
+}
+
+/// Whether the quote behind these bytes of a string is escaped.
+fn ends_in_escape(inner: &[u8]) -> bool {
+    inner.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }
 
 /// Where the object or array ends that begins at `at`.
@@ -387,6 +392,7 @@ mod tests {
         }
         assert_eq!(string_token(r#""\ud800""#), r#""\ud800""#);
         assert_eq!(string_token(r#""quoted""#), r#""\"quoted\"""#);
+        assert_eq!(string_token(r#""\""#), r#""\"\\\"""#);
     }
 
     #[test]
