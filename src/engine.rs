@@ -48,7 +48,7 @@ pub use fork::ForkRequest;
 pub use fsck::{Finding, FsckOptions, FsckReport};
 pub use offload::{Offload, OffloadRequest, Offloaded};
 pub use outputs::OutputPage;
-pub use persist::{Compaction, Input, NewEntry, PersistReply, PersistRequest, Stripped};
+pub use persist::{Compaction, Input, NewEntry, OffloadedResult, PersistReply, PersistRequest, Stripped};
 pub use read::{LogRange, ReadHeader};
 pub use read_output::{OutputPart, OutputPiece, OutputRange, PageEnd, PageSize, ReadOutput};
 pub use rebuild::{RebuildReport, rebuild};

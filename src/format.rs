@@ -17,12 +17,14 @@ mod openai_chat;
 mod openai_content;
 mod openai_responses;
 mod parts;
+mod result_content;
 mod tool_result;
 
 pub use calls::{Answer, CallTracker, Pushed};
 pub use canonical::canonical_digest;
 pub use payload::{PayloadError, check_object, check_value, to_single_line};
 pub use reading::{Call, CallResult, MediaKind, Part, ProviderBlock, Reading, Role, Serving};
+pub use result_content::{ResultContent, result_contents, with_values};
 pub use tool_result::tool_result;
 
 use crate::limits::{CALL_ID_BYTES_MAX, SHORT_CALL_ID_CHARS_MAX};

@@ -161,6 +161,15 @@ pub const TOOL_RESULT_CHARACTERS: u64 = 100_000;
 /// memory.
 pub const TOOL_RESULT_LENGTH_MAX: u64 = 500_000;
 
+/// What may stand around the texts of a tool result without being counted when a
+/// persist looks for results that are too long, in the limit's unit: a text that an
+/// offload took for short enough must not become too long by its block's members.
+pub const TOOL_RESULT_WRAPPING_MAX: u64 = 512;
+
+/// Most bytes of entries in the answer to a persist that changed them: with the rest
+/// of it that stays under the 4 MiB that gRPC clients accept by default.
+pub const CHANGED_ENTRIES_BYTES_MAX: usize = 2 * MIB;
+
 /// Most raw bytes of a page of a tool output: with its envelope it stays well under
 /// the 4 MiB that gRPC clients accept by default.
 pub const OUTPUT_PAGE_BYTES_MAX: usize = MIB;

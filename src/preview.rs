@@ -9,9 +9,11 @@
 mod clean;
 mod ends;
 mod excerpt;
+mod oversized;
 mod tool_result;
 
 pub use ends::{Ends, Scanner, Totals};
+pub use oversized::{Oversized, oversized_results};
 pub use tool_result::ToolResult;
 
 /// How long a text is, by the limit that it must keep to.

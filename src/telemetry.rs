@@ -74,6 +74,13 @@ const COUNTERS: &[(&str, &str, Labels)] = &[
             ],
         ),
     ),
+    ("turnkeep_outputs_total", "Tool outputs that were kept", Labels::None),
+    ("turnkeep_output_raw_bytes_total", "Bytes of those tool outputs", Labels::None),
+    (
+        "turnkeep_outputs_left_inline_total",
+        "Entries whose tool results stayed whole because the object store failed",
+        Labels::None,
+    ),
     ("turnkeep_restored_payload_bytes_total", "Bytes of the window items that were sent", Labels::None),
     ("turnkeep_requests_total", "gRPC calls, by method and status", Labels::Unlisted),
     ("turnkeep_overloaded_total", "Requests that were refused for want of room in memory", Labels::None),

@@ -21,6 +21,8 @@ mod metadata;
 mod objects;
 #[path = "faults/outputs.rs"]
 mod outputs;
+#[path = "faults/turn_outputs.rs"]
+mod turn_outputs;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,7 +11,7 @@ mod messages;
 mod service;
 
 use backends::{Backend, on_all_backends, on_embedded_backend};
-use pb::WireFormat::{self, Opaque};
+use pb::WireFormat::{self, AnthropicMessages, Opaque};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use prost::Message as _;
@@ -51,7 +51,9 @@ async fn check(service: &Service, backend: &Backend, format: WireFormat, payload
     for (i, turn) in payloads.chunks(payloads.len().div_ceil(5)).enumerate() {
         let kind = if i == 0 && format != Opaque { pb::EntryKind::Meta } else { pb::EntryKind::Message };
         let entries = turn.iter().map(|payload| entry(kind, payload)).collect();
-        let answer = service.persist(append_entries(&name, &fresh_id(), entries)).await.unwrap();
+        let mut request = append_entries(&name, &fresh_id(), entries);
+        request.keep_tool_results = true;
+        let answer = service.persist(request).await.unwrap();
         assert_eq!(answer.changed_entries, []);
         if i == 0 {
             is_whole_so_far(service, &name, &expected).await;
@@ -279,7 +281,9 @@ async fn objects_of_any_depth_come_back(backend: Backend) {
     for format in messages::ALL {
         check(&service, &backend, format, &deep).await;
         let name = service.create("", of_format(format)).await.name;
-        service.append(&name, &deep).await;
+        let mut request = append(&name, &fresh_id(), &deep);
+        request.keep_tool_results = format == AnthropicMessages;
+        assert_eq!(service.persist(request).await.unwrap().changed_entries, []);
         let list = service::snapshot(&name, &deep);
         assert_eq!(service.persist(list).await.unwrap().version, 1, "nothing is new");
         service.window(&name).await;

@@ -9,6 +9,8 @@ mod service;
 
 #[path = "service_outputs/calls.rs"]
 mod calls;
+#[path = "service_outputs/persisted.rs"]
+mod persisted;
 #[path = "service_outputs/reads.rs"]
 mod reads;
 #[path = "service_outputs/searches.rs"]

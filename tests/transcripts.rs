@@ -141,6 +141,7 @@ async fn play(service: &Service, name: &str, thread: &Thread) -> Window {
             expected_version: Some(version),
             create_if_missing: (version == 0).then_some(session),
             window_id: window.id.clone(),
+            keep_tool_results: true,
             ..append_entries(name, &format!("turn-{version}"), entries.clone())
         };
         let answer = service.persist(request).await.unwrap();
@@ -230,6 +231,7 @@ async fn feed(service: &Service, lists: &[Vec<pb::NewEntry>]) {
         let mut request = snapshot::<&str>(SESSION, &[]);
         let Some(Input::Snapshot(input)) = &mut request.input else { unreachable!() };
         (input.entries, input.allow_rewind) = (list.clone(), true);
+        request.keep_tool_results = true;
         let answer = service.persist(request.clone()).await.unwrap();
         assert_eq!(service.persist(request).await.unwrap(), answer);
         rewound += usize::from(answer.rewound_to_version.is_some());

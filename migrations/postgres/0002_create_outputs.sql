@@ -18,6 +18,10 @@ CREATE TABLE output (
     tail_at      BIGINT NOT NULL,
     format       BIGINT NOT NULL,
     created_at   BIGINT NOT NULL,
+    -- Canonical digests of the entry with its preview, as stored and as received; null
+    -- if no persist put the preview there.
+    stored_entry_digest   BYTEA,
+    received_entry_digest BYTEA,
     PRIMARY KEY (tenant, output_id)
 );
 CREATE INDEX output_by_branch ON output (tenant, branch_id, output_id);

@@ -18,6 +18,10 @@ CREATE TABLE output (
     tail_at      INTEGER NOT NULL,
     format       INTEGER NOT NULL,
     created_at   INTEGER NOT NULL,
+    -- Canonical digests of the entry with its preview, as stored and as received; null
+    -- if no persist put the preview there.
+    stored_entry_digest   BLOB,
+    received_entry_digest BLOB,
     PRIMARY KEY (tenant, output_id)
 ) WITHOUT ROWID;
 CREATE INDEX output_by_branch ON output (tenant, branch_id, output_id);

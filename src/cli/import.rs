@@ -239,6 +239,7 @@ async fn import_thread(
             input: Some(Input::Append(Append { entries: new_entries(turn) })),
             usage: usage(turn),
             create_if_missing: create.take(),
+            keep_tool_results: true,
             ..Default::default()
         };
         let persisted = client.transcripts.persist_transcript(request).await;

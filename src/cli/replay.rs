@@ -154,6 +154,7 @@ fn persist_request(
         usage: usage(turn),
         create_if_missing: (version == 0).then(|| session(thread, HashMap::new())),
         window_id: window_id.to_owned(),
+        keep_tool_results: true,
         ..Default::default()
     }
 }

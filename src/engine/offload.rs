@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Share of a preview that the beginning gets unless the caller says otherwise, in
 /// percent.
-const HEAD_PERCENT: u8 = 50;
+pub(super) const HEAD_PERCENT: u8 = 50;
 
 /// A tool output that is to be offloaded.
 #[derive(Clone, Debug)]
@@ -276,6 +276,7 @@ impl Long {
             tail_at: summary.tail_at,
             format: FORMAT,
             created_at: engine.now(),
+            entry: None,
         };
         let output =
             engine.add_output(NewOutput { key: request.key, output, held: None, generation }).await?;

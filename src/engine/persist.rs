@@ -3,9 +3,12 @@
 mod commit;
 mod draft;
 mod prepared;
+mod refs;
 mod request;
+mod results;
 
 use super::cache::CachedTip;
+use super::log::Position;
 use super::{Engine, Error, compute};
 use crate::clock::Micros;
 use crate::codec::digest;
@@ -13,12 +16,13 @@ use crate::limits::{APPEND_ATTEMPTS, OBJECT_FIRST_ATTEMPTS, TURN_OBJECT_FIRST_BY
 use crate::model::{
     Branch, BranchId, CallState, Digest, RequestId, Seq, Session, SessionId, Turn, TurnKind, Version,
 };
-use crate::store::meta::{CommitOutcome, RecordedTurn, SessionKey, Tip};
+use crate::store::meta::{BranchKey, CommitOutcome, RecordedTurn, SessionKey, Tip};
 use commit::AttemptError;
 pub(super) use prepared::Prepared;
 use prepared::{PreparedRequest, prepare};
+pub(super) use refs::Refs;
 use request::check;
-pub use request::{Compaction, Input, NewEntry, PersistReply, PersistRequest, Stripped};
+pub use request::{Compaction, Input, NewEntry, OffloadedResult, PersistReply, PersistRequest, Stripped};
 pub(super) use request::{WINDOW_FIELD, unknown_window};
 use std::sync::Arc;
 
@@ -88,17 +92,21 @@ impl Engine {
                 no_base => {
                     // The request may have made a turn when it came first.
                     if let Some(recorded) = self.inner.meta.turn_of_request(key, &request.request_id).await? {
-                        return recorded_reply(&recorded, request_digest);
+                        return self.recorded_reply(key, recorded, request_digest).await;
                     }
                     return no_base.map(|_| self.reply_of_nothing_new(&request, &cached.tip, &prepared));
                 }
             };
-            let attempts_max = match self.attempt(&request, &cached, &base, &prepared).await {
-                Ok(Attempt::Committed(reply)) => return Ok(reply),
+            let attempts_max = match self.attempt(&request, &cached, &base, &mut prepared).await {
+                Ok(Attempt::Committed(reply)) => return Ok(*reply),
                 // The head is not as it was read: others wrote, or our idea of
                 // it was out of date.
                 Ok(Attempt::Lost { object_first: false }) => APPEND_ATTEMPTS,
                 Ok(Attempt::Lost { object_first: true }) => OBJECT_FIRST_ATTEMPTS,
+                Err(AttemptError::OutputsFenced) => {
+                    prepared = self.prepare(&request, &cached.tip.session).await?;
+                    APPEND_ATTEMPTS
+                }
                 Err(AttemptError::RequestIdTaken) => return self.replay(&request, request_digest).await,
                 Err(AttemptError::Failed(error)) => return Err(error),
             };
@@ -158,7 +166,14 @@ impl Engine {
         session: &Session,
     ) -> Result<PreparedRequest, Error> {
         let (request, session, engine) = (request.clone(), session.clone(), self.clone());
-        compute(request.input.payload_bytes(), move || prepare(&request, &session, &engine)).await
+        let key = request.key.clone();
+        let prepared = compute(request.input.payload_bytes(), move || prepare(&request, &session, &engine));
+        let mut prepared = prepared.await?;
+        let received = self.received_by_stored(&key, &prepared.refs).await?;
+        for entry in &mut prepared.entries {
+            entry.content = *received.get(&entry.content).unwrap_or(&entry.content);
+        }
+        Ok(prepared)
     }
 
     /// Where the turn goes; nothing if a snapshot has nothing new.
@@ -182,9 +197,10 @@ impl Engine {
         request: &PersistRequest,
         cached: &CachedTip,
         base: &Base,
-        prepared: &PreparedRequest,
+        prepared: &mut PreparedRequest,
     ) -> Result<Attempt, AttemptError> {
         let key = &request.key;
+        self.offload_results(request, &cached.tip, base, prepared).await?;
         let draft = self.draft(request, &cached.tip, base, prepared).await?;
         let object_first = self.inner.options.seal_every_turn || draft.body.len() > TURN_OBJECT_FIRST_BYTES;
         let outcome = if object_first {
@@ -195,7 +211,7 @@ impl Engine {
         if outcome == CommitOutcome::NotAsExpected {
             return Ok(Attempt::Lost { object_first });
         }
-        let reply = draft.reply.clone();
+        let reply = Box::new(draft.reply.clone());
         self.committed(key, cached, draft);
         Ok(Attempt::Committed(reply))
     }
@@ -205,7 +221,7 @@ impl Engine {
     async fn replay(&self, request: &PersistRequest, request_digest: Digest) -> Result<PersistReply, Error> {
         let recorded = self.inner.meta.turn_of_request(&request.key, &request.request_id).await?;
         let recorded = recorded.ok_or_else(|| Error::internal("a turn was taken and is not there"))?;
-        recorded_reply(&recorded, request_digest)
+        self.recorded_reply(&request.key, recorded, request_digest).await
     }
 
     async fn replay_or_mismatch(
@@ -216,7 +232,7 @@ impl Engine {
         tip: &Tip,
     ) -> Result<PersistReply, Error> {
         if let Some(recorded) = self.inner.meta.turn_of_request(&request.key, &request.request_id).await? {
-            return recorded_reply(&recorded, request_digest);
+            return self.recorded_reply(&request.key, recorded, request_digest).await;
         }
         metrics::counter!("turnkeep_version_conflicts_total").increment(1);
         Err(Error::VersionMismatch {
@@ -225,10 +241,30 @@ impl Engine {
             current: tip.head.version,
         })
     }
+
+    async fn recorded_reply(
+        &self,
+        key: &SessionKey,
+        recorded: RecordedTurn,
+        request_digest: Digest,
+    ) -> Result<PersistReply, Error> {
+        check_retry(&recorded, request_digest)?;
+        let mut reply: PersistReply = serde_json::from_str(&recorded.reply).map_err(|error| {
+            Error::Internal { context: "recorded reply".to_owned(), source: Some(error.into()) }
+        })?;
+        if let Some(first) = reply.offloaded.first() {
+            let branch = BranchKey { tenant: key.tenant.clone(), branch: recorded.turn.branch.clone() };
+            let (first, last) = (first.seq, recorded.turn.last_seq);
+            let at = Position { lineage: self.lineage(&branch).await?, turn: recorded.turn };
+            let entries = self.entries(key, &at, first, last, vec![]).await?;
+            reply.changed = reply.changed_of(&entries);
+        }
+        Ok(reply)
+    }
 }
 
 enum Attempt {
-    Committed(PersistReply),
+    Committed(Box<PersistReply>),
     /// The head is not as expected.
     Lost {
         object_first: bool,
@@ -242,12 +278,6 @@ pub(super) fn check_retry(recorded: &RecordedTurn, request_digest: Digest) -> Re
     }
     metrics::counter!("turnkeep_replayed_requests_total").increment(1);
     Ok(())
-}
-
-fn recorded_reply(recorded: &RecordedTurn, request_digest: Digest) -> Result<PersistReply, Error> {
-    check_retry(recorded, request_digest)?;
-    serde_json::from_str(&recorded.reply)
-        .map_err(|error| Error::Internal { context: "recorded reply".to_owned(), source: Some(error.into()) })
 }
 
 /// The turn before all others of a session: version 0, without entries.

@@ -128,6 +128,7 @@ impl Engine {
             branch: Some(branch),
             revise_window: false,
             journal_bytes_max: JOURNAL_SESSION_BYTES_MAX,
+            outputs: vec![],
         })
     }
 }

@@ -1,11 +1,12 @@
 //! Comparing a worker's whole list with the log.
 
-use super::persist::{Base, Prepared, WINDOW_FIELD, unknown_window};
-use super::{Engine, Error};
+use super::persist::{Base, Prepared, Refs, WINDOW_FIELD, unknown_window};
+use super::{Engine, Error, compute};
 use crate::codec::digest;
 use crate::format;
 use crate::model::{Branch, BranchId, Digest, EntryKind, Seq, Turn, Version};
 use crate::store::meta::{BranchKey, SessionKey, Tip};
+use bytes::Bytes;
 
 /// The list and the log part, or one of them ends.
 const CONTENTS_DIFFER: &str = "their contents differ";
@@ -49,11 +50,8 @@ impl Engine {
             let last = next_seq.min(Seq(list.len() as u64));
             let log = self.entries(key, &newest, base.1.next(), last, vec![]).await?;
             let new = list.get(rolling.len_to(base.1)..).unwrap_or_default();
-            let same = log
-                .iter()
-                .zip(new)
-                .take_while(|(entry, new)| format::canonical_digest(&entry.payload) == new.content)
-                .count();
+            let log = self.received_contents(key, log.iter().map(|entry| &entry.payload)).await?;
+            let same = log.iter().zip(new).take_while(|(content, new)| **content == new.content).count();
             let problem = if same == new.len() { LIST_ENDS } else { CONTENTS_DIFFER };
             return Err(contradiction(list, rolling.len_to(base.1) + same, problem, tip));
         }
@@ -61,6 +59,30 @@ impl Engine {
         let known = rolling.len_to(turn.last_seq);
         let branch = self.rewound_branch(key, tip, &turn).await?;
         Ok(Some(Base { turn, branch: Some(branch), known }))
+    }
+
+    /// Digests of entries as they were received.
+    async fn received_contents(
+        &self,
+        key: &SessionKey,
+        payloads: impl Iterator<Item = &Bytes>,
+    ) -> Result<Vec<Digest>, Error> {
+        let payloads: Vec<Bytes> = payloads.cloned().collect();
+        let bytes = payloads.iter().map(Bytes::len).sum();
+        let (mut contents, refs) = compute(bytes, move || {
+            let mut refs = Refs::default();
+            for payload in &payloads {
+                refs.add(payload);
+            }
+            let contents: Vec<_> = payloads.iter().map(|payload| format::canonical_digest(payload)).collect();
+            (contents, refs)
+        })
+        .await?;
+        let received = self.received_by_stored(key, &refs).await?;
+        for content in &mut contents {
+            *content = *received.get(content).unwrap_or(content);
+        }
+        Ok(contents)
     }
 
     /// Last seq and rolling digest of all turns of the log.
@@ -125,12 +147,11 @@ impl Engine {
         }
         let served = self.position(key, tip, window.served).await?;
         let items = self.window_items(key, tip, &served, window.close_pending).await?;
-        let mut contents: Vec<Digest> =
-            items.iter().map(|item| format::canonical_digest(&item.payload)).collect();
+        let mut contents = self.received_contents(key, items.iter().map(|item| &item.payload)).await?;
         let since =
             self.entries(key, &newest, served.turn.last_seq.next(), tip.turn.last_seq, vec![]).await?;
         let messages = since.iter().filter(|entry| entry.kind == EntryKind::Message);
-        contents.extend(messages.map(|entry| format::canonical_digest(&entry.payload)));
+        contents.extend(self.received_contents(key, messages.map(|entry| &entry.payload)).await?);
         let same = contents.iter().zip(list).take_while(|(content, new)| **content == new.content).count();
         if same < contents.len() {
             let problem = if same == list.len() { LIST_ENDS } else { CONTENTS_DIFFER };

@@ -37,6 +37,18 @@ pub struct Output {
     pub format: u32,
     /// When it was stored.
     pub created_at: Micros,
+    /// The entry in which its preview stands, if a persist put it there.
+    pub entry: Option<ChangedEntry>,
+}
+
+/// An entry that a persist stored with another content than it came in with:
+/// canonical digests of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedEntry {
+    /// Of the entry as it was stored.
+    pub stored: Digest,
+    /// Of the entry as it was received.
+    pub received: Digest,
 }
 
 /// The name of a tool output: a session that has it in its log, and its id.

@@ -9,8 +9,8 @@ use crate::engine::{
 use crate::limits::{MODEL_NAME_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
 use crate::model::{
     CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, LengthUnit, ModelProfile, NextStep,
-    Origin, Preamble, Repair, RepairKind, RequestId, SessionId, TenantId, Tokenizer, ToolResultLimit, Turn,
-    TurnKind, UnansweredCall, Usage, WireFormat,
+    Origin, OutputName, Preamble, Repair, RepairKind, RequestId, SessionId, TenantId, Tokenizer,
+    ToolResultLimit, Turn, TurnKind, UnansweredCall, Usage, WireFormat,
 };
 use crate::store::meta::SessionKey;
 use bytes::Bytes;
@@ -322,7 +322,7 @@ pub(super) fn entry(entry: &Entry) -> pb::Entry {
     }
 }
 
-pub(super) fn persist_reply(reply: PersistReply) -> pb::PersistTranscriptResponse {
+pub(super) fn persist_reply(session: &SessionId, reply: PersistReply) -> pb::PersistTranscriptResponse {
     use crate::engine::Compaction;
     let compaction = match reply.compaction {
         None => pb::CompactionAdvice::Unspecified,
@@ -335,19 +335,26 @@ pub(super) fn persist_reply(reply: PersistReply) -> pb::PersistTranscriptRespons
         count: stripped.count,
         payload_bytes: stripped.payload_bytes,
     });
+    let offloaded = reply.offloaded.into_iter().map(|offloaded| pb::OffloadedToolResult {
+        seq: offloaded.seq.0,
+        r#ref: OutputName { session: session.clone(), output: offloaded.output }.storage_ref(),
+        tool_call_id: offloaded.tool_call_id,
+        bytes: offloaded.bytes,
+    });
     pb::PersistTranscriptResponse {
         version: reply.version.0,
         receipt: Bytes::copy_from_slice(&reply.receipt.0),
         first_seq: reply.first_seq.0,
         last_seq: reply.last_seq.0,
         stripped: stripped.collect(),
-        changed_entries: vec![],
+        changed_entries: reply.changed.iter().map(entry).collect(),
         turn_tokens: reply.turn_tokens,
         log_tokens: reply.log_tokens,
         window_fill: reply.window_fill,
         compaction: compaction.into(),
         window_id: reply.window_id,
         rewound_to_version: reply.rewound_to.map(|version| version.0),
+        offloaded_results: offloaded.collect(),
     }
 }
 

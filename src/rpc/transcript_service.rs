@@ -59,8 +59,10 @@ impl Transcripts {
             return Err(Error::invalid("score", "must be a finite number"));
         }
         let create = request.create_if_missing.map(convert::session_config).transpose();
+        let key = convert::session_key(&self.tenant, "session", &request.session)?;
+        let session = key.session.clone();
         let persist = PersistRequest {
-            key: convert::session_key(&self.tenant, "session", &request.session)?,
+            key,
             request_id: convert::request_id(&request.request_id)?,
             expected_version: request.expected_version.map(Version),
             input,
@@ -69,8 +71,9 @@ impl Transcripts {
             step_kind: request.step_kind,
             create_if_missing: create.map_err(|error| error.within("create_if_missing"))?,
             window_id: request.window_id,
+            keep_tool_results: request.keep_tool_results,
         };
-        Ok(convert::persist_reply(self.engine.persist_holding(persist, room).await?))
+        Ok(convert::persist_reply(&session, self.engine.persist_holding(persist, room).await?))
     }
 
     async fn restore(

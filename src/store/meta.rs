@@ -183,6 +183,17 @@ pub struct NewTurn {
     pub revise_window: bool,
     /// Most encoded bytes that the session may have in the journal after it.
     pub journal_bytes_max: u64,
+    /// Tool outputs of which previews stand in its entries, whose blobs are durable.
+    pub outputs: Vec<TurnOutput>,
+}
+
+/// A tool output that a turn brings.
+#[derive(Clone, Debug)]
+pub struct TurnOutput {
+    /// The output, on the branch of the turn.
+    pub output: Output,
+    /// The writer generation that wrote its blob.
+    pub generation: GenerationId,
 }
 
 /// What became of a write that expects a head.

@@ -4,7 +4,7 @@ use crate::stores::{Database, Line, generation, on_both_databases, polled, soon,
 use bytes::Bytes;
 use turnkeep::clock::Micros;
 use turnkeep::codec::digest;
-use turnkeep::model::{DeletionState, Output, OutputId, Seq, Version};
+use turnkeep::model::{ChangedEntry, DeletionState, Output, OutputId, Seq, Version};
 use turnkeep::store::meta::{BranchKey, NewOutput, NewTurn, TurnEntries};
 use turnkeep::store::{ErrorKind, MetaStore};
 
@@ -43,6 +43,10 @@ fn output(n: u64, line: &Line) -> Output {
         tail_at: 400 + n,
         format: 1,
         created_at: Micros(7),
+        entry: (n % 2 == 1).then(|| ChangedEntry {
+            stored: digest::sha256(format!("stored {n}").as_bytes()),
+            received: digest::sha256(format!("received {n}").as_bytes()),
+        }),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::engine::{Engine, Error};
 use crate::limits::{JOURNAL_SESSION_BYTES_MAX, JOURNAL_TURN_BYTES_MAX, OBJECT_FIRST_ATTEMPTS};
 use crate::model::RequestId;
 use crate::store::meta::{
-    BranchKey, CommitOutcome, JournalRow, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries,
+    BranchKey, CommitOutcome, JournalRow, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries, TurnOutput,
 };
 use crate::store::{ErrorKind, StoreError};
 use std::sync::atomic::Ordering;
@@ -14,6 +14,9 @@ use std::sync::atomic::Ordering;
 pub(super) enum AttemptError {
     /// The session has used the request id.
     RequestIdTaken,
+    /// The writer generation of the turn's outputs was fenced: they must be put
+    /// again.
+    OutputsFenced,
     Failed(Error),
 }
 
@@ -82,6 +85,9 @@ impl Engine {
                 {
                     let meta = self.inner.meta.as_ref();
                     self.inner.generation.replace_fenced(meta, generation, self.now()).await?;
+                    if !draft.outputs.is_empty() {
+                        return Err(AttemptError::OutputsFenced);
+                    }
                 }
                 outcome => return outcome,
             }
@@ -92,6 +98,7 @@ impl Engine {
     /// Commits and, if the outcome is not known, reads it back.
     async fn commit(&self, new: NewTurn) -> Result<CommitOutcome, AttemptError> {
         let (key, turn) = (new.key.clone(), new.turn.turn.clone());
+        let generations: Vec<_> = new.outputs.iter().map(|output| output.generation).collect();
         let error = match self.inner.meta.commit_turn(new).await {
             Ok(outcome) => return Ok(outcome),
             Err(error) => error,
@@ -111,12 +118,23 @@ impl Engine {
                 }
             }
             ErrorKind::Contention => Ok(CommitOutcome::NotAsExpected),
+            ErrorKind::Fenced if !generations.is_empty() => {
+                for generation in generations {
+                    let meta = self.inner.meta.as_ref();
+                    self.inner.generation.replace_fenced(meta, generation, self.now()).await?;
+                }
+                Err(AttemptError::OutputsFenced)
+            }
             _ => Err(Error::from(error).into()),
         }
     }
 
     /// Fails if the request has made its turn already.
-    async fn check_new(&self, key: &SessionKey, request_id: &RequestId) -> Result<(), AttemptError> {
+    pub(super) async fn check_new(
+        &self,
+        key: &SessionKey,
+        request_id: &RequestId,
+    ) -> Result<(), AttemptError> {
         match self.inner.meta.turn_of_request(key, request_id).await.map_err(Error::from)? {
             Some(_) => Err(AttemptError::RequestIdTaken),
             None => Ok(()),
@@ -148,6 +166,10 @@ impl Engine {
     pub(super) fn committed(&self, key: &SessionKey, cached: &CachedTip, draft: Draft) {
         metrics::counter!("turnkeep_turns_total").increment(1);
         metrics::counter!("turnkeep_persisted_payload_bytes_total").increment(draft.turn.payload_bytes);
+        for TurnOutput { output, .. } in &draft.outputs {
+            metrics::counter!("turnkeep_outputs_total").increment(1);
+            metrics::counter!("turnkeep_output_raw_bytes_total").increment(output.bytes);
+        }
         let mut tip = cached.tip.clone();
         let journaled = draft.body.len() as u64;
         tip.head.version = draft.turn.version;

@@ -2,14 +2,14 @@
 
 use super::Base;
 use super::prepared::PreparedRequest;
-use super::request::{Compaction, PersistReply, PersistRequest};
+use super::request::{Compaction, OffloadedResult, PersistReply, PersistRequest};
 use crate::codec::window_id::{WindowId, receipt_prefix};
 use crate::codec::{digest, frame, line};
 use crate::engine::{Engine, Error, compute};
 use crate::format::CallTracker;
 use crate::limits::{JOURNAL_SESSION_BYTES_MAX, PENDING_CALLS_BYTES_MAX, PENDING_CALLS_MAX};
-use crate::model::{Branch, CallState, Digest, Entry, Turn, TurnKind, UnansweredCall, Version};
-use crate::store::meta::{Expected, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries};
+use crate::model::{Branch, CallState, Digest, Entry, Output, Turn, TurnKind, UnansweredCall, Version};
+use crate::store::meta::{Expected, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries, TurnOutput};
 use bytes::Bytes;
 
 /// A turn that is ready to be committed.
@@ -21,6 +21,8 @@ pub(super) struct Draft {
     pub(super) lines: Bytes,
     pub(super) body: Bytes,
     pub(super) revise_window: bool,
+    /// The tool outputs that it brings.
+    pub(super) outputs: Vec<TurnOutput>,
     pub(super) reply: PersistReply,
 }
 
@@ -46,6 +48,7 @@ impl Draft {
             branch: self.branch.clone(),
             revise_window: self.revise_window,
             journal_bytes_max: JOURNAL_SESSION_BYTES_MAX,
+            outputs: self.outputs.clone(),
         })
     }
 }
@@ -67,11 +70,24 @@ impl Engine {
         let mut calls = CallTracker::new(tip.session.format, base.turn.calls.clone());
         let mut late_result = false;
         let mut entries = Vec::with_capacity(new.len());
+        let mut outputs = Vec::new();
+        let mut offloaded = Vec::new();
         for entry in new {
             seq = seq.next();
             prefix_digest = digest::prefix(prefix_digest, entry.content);
             if let Some(reading) = &entry.reading {
                 late_result |= calls.push(seq, reading).has_late_result();
+            }
+            for TurnOutput { output, generation } in entry.outputs.iter().cloned() {
+                offloaded.push(OffloadedResult {
+                    seq,
+                    output: output.id.clone(),
+                    tool_call_id: output.tool_call_id.clone(),
+                    bytes: output.bytes,
+                });
+                // As an output that was stored before the turn.
+                let output = Output { version: tip.head.version, ..output };
+                outputs.push(TurnOutput { output, generation });
             }
             entries.push(Entry {
                 seq,
@@ -119,7 +135,14 @@ impl Engine {
         .await?;
         turn.entries_digest = entries_digest;
         turn.receipt = digest::of_turn(base.turn.receipt, &turn);
-        let reply = self.reply(request, tip, &turn, prepared, base);
+        let mut reply = self.reply(request, tip, &turn, prepared, base);
+        if !offloaded.is_empty() {
+            // A worker that does not mind what changed would hold another window
+            // than the id would have it.
+            reply.window_id = String::new();
+            reply.offloaded = offloaded;
+            reply.changed = reply.changed_of(&entries);
+        }
         Ok(Draft {
             base: base.turn.clone(),
             branch: base.branch.clone(),
@@ -128,6 +151,7 @@ impl Engine {
             lines,
             body: body?,
             revise_window: late_result,
+            outputs,
             reply,
         })
     }
@@ -171,6 +195,8 @@ impl Engine {
                 self.extended_window(request, &base.turn, base.branch.is_none(), turn)
             },
             rewound_to: base.branch.as_ref().map(|_| base.turn.version),
+            offloaded: vec![],
+            changed: vec![],
         }
     }
 

@@ -1,10 +1,12 @@
 //! Entries that passed all checks, with what does not depend on the head.
 
+use super::refs::Refs;
 use super::request::{PersistRequest, Stripped, digest_of};
 use crate::clock::Micros;
 use crate::engine::Engine;
 use crate::format::{self, Reading};
 use crate::model::{Digest, EntryKind, Session, WireFormat};
+use crate::store::meta::TurnOutput;
 use crate::tokens::TokenCounter;
 use crate::window::admit;
 use bytes::Bytes;
@@ -18,10 +20,16 @@ pub(in crate::engine) struct Prepared {
     pub(in crate::engine) payload: Bytes,
     pub(super) kind: EntryKind,
     pub(super) at: Option<Micros>,
+    /// Canonical digest of the entry as it was received: where the caller sends what
+    /// a persist made of an entry, of what that was made of.
     pub(in crate::engine) content: Digest,
     pub(super) tokens: u64,
     /// Its calls and results; none if it is not part of windows.
     pub(super) reading: Option<Reading<'static>>,
+    /// Whether results that are too long were looked for.
+    pub(super) is_checked: bool,
+    /// The tool outputs for which previews stand in the payload since.
+    pub(super) outputs: Vec<TurnOutput>,
 }
 
 /// A request whose entries passed all checks.
@@ -31,6 +39,8 @@ pub(super) struct PreparedRequest {
     /// Whether a rule stripped an entry that windows would show.
     pub(super) is_message_stripped: bool,
     pub(super) request_digest: Digest,
+    /// The outputs that the entries name.
+    pub(super) refs: Refs,
 }
 
 pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engine) -> PreparedRequest {
@@ -38,6 +48,7 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
     let rules = &engine.inner.options.strip_rules;
     let mut stripped: BTreeMap<&str, Stripped> = BTreeMap::new();
     let mut is_message_stripped = false;
+    let mut refs = Refs::default();
     let mut entries = Vec::with_capacity(request.input.entries().len());
     for (index, entry) in request.input.entries().iter().enumerate() {
         let rule = entry.kind.stripped_as().or_else(|| rules.matching(&session.strip_rules, &entry.payload));
@@ -53,6 +64,7 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
             continue;
         }
         let payload = format::to_single_line(entry.payload.clone());
+        refs.add(&payload);
         let reading = (entry.kind == EntryKind::Message).then(|| format::read(session.format, &payload));
         let tokens = reading.as_ref().map_or(0, |reading| counter.count_entry(reading));
         entries.push(Prepared {
@@ -63,6 +75,8 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
             payload,
             kind: entry.kind,
             at: entry.at,
+            is_checked: false,
+            outputs: vec![],
         });
     }
     PreparedRequest {
@@ -70,12 +84,13 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
         stripped: stripped.into_values().collect(),
         is_message_stripped,
         request_digest: digest_of(request),
+        refs,
     }
 }
 
 /// The calls and results of a message as windows show them, which is as they
 /// were recorded unless the API would not take that.
-fn shown_calls(format: WireFormat, payload: &Bytes, recorded: Reading<'_>) -> Reading<'static> {
+pub(super) fn shown_calls(format: WireFormat, payload: &Bytes, recorded: Reading<'_>) -> Reading<'static> {
     let admitted = admit(format, payload);
     if admitted.mends.is_empty() {
         recorded.into_calls()

@@ -3,8 +3,8 @@
 use crate::clock::Micros;
 use crate::engine::{Error, SessionConfig};
 use crate::format;
-use crate::limits::{ENTRY_BYTES_MAX, SNAPSHOT_ENTRIES_MAX, TURN_ENTRIES_MAX};
-use crate::model::{Digest, EntryKind, RequestId, Seq, Usage, Version};
+use crate::limits::{CHANGED_ENTRIES_BYTES_MAX, ENTRY_BYTES_MAX, SNAPSHOT_ENTRIES_MAX, TURN_ENTRIES_MAX};
+use crate::model::{Digest, Entry, EntryKind, OutputId, RequestId, Seq, Usage, Version};
 use crate::store::meta::SessionKey;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -80,6 +80,8 @@ pub struct PersistRequest {
     pub create_if_missing: Option<SessionConfig>,
     /// The window that the worker sent to the model; empty if it names none.
     pub window_id: String,
+    /// Whether tool results stay in the entries however long they are.
+    pub keep_tool_results: bool,
 }
 
 /// Entries that were not stored, by what stripped them.
@@ -124,6 +126,43 @@ pub struct PersistReply {
     /// Version that the log was rewound to first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rewound_to: Option<Version>,
+    /// Tool results that gave way to previews, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offloaded: Vec<OffloadedResult>,
+    /// The entries with those previews, as many as there is room for. They are read
+    /// from the log when the answer is given again.
+    #[serde(skip)]
+    pub changed: Vec<Entry>,
+}
+
+impl PersistReply {
+    /// Of a turn's entries those that changed, up to the size that an answer may
+    /// have; further ones are named in [`Self::offloaded`] alone.
+    pub(super) fn changed_of(&self, entries: &[Entry]) -> Vec<Entry> {
+        let mut bytes = 0;
+        let is_changed = |entry: &&Entry| {
+            self.offloaded.binary_search_by_key(&entry.seq, |offloaded| offloaded.seq).is_ok()
+        };
+        let fits = |entry: &&Entry| {
+            bytes += entry.payload.len();
+            bytes <= CHANGED_ENTRIES_BYTES_MAX
+        };
+        entries.iter().filter(is_changed).take_while(fits).cloned().collect()
+    }
+}
+
+/// A tool result for which a persist put a preview.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct OffloadedResult {
+    /// Seq of the entry.
+    pub seq: Seq,
+    /// The output that holds the result.
+    pub output: OutputId,
+    /// Id of the call, as far as labels go.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tool_call_id: String,
+    /// Bytes of the output.
+    pub bytes: u64,
 }
 
 /// Whether a window wants compaction.
@@ -202,5 +241,6 @@ pub(super) fn digest_of(request: &PersistRequest) -> Digest {
     let report = (&request.usage, request.score.map(f64::to_bits), &request.step_kind);
     part(serde_json::to_string(&report).unwrap_or_default().as_bytes());
     part(request.window_id.as_bytes());
+    part(&[u8::from(request.keep_tool_results)]);
     Digest(hash.finalize().into())
 }

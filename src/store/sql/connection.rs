@@ -60,6 +60,7 @@ pub(super) enum Arg<'a> {
     Float(Option<f64>),
     Text(Cow<'a, str>),
     OptText(Option<Cow<'a, str>>),
+    OptBytes(Option<Vec<u8>>),
     Bytes(Cow<'a, [u8]>),
 }
 
@@ -170,6 +171,7 @@ arg_from! {
     Option<String> => |value| Arg::OptText(value.map(Cow::Owned));
     &'a [u8] => |value| Arg::Bytes(Cow::Borrowed(value));
     &'a bytes::Bytes => |value| Arg::Bytes(Cow::Borrowed(value));
+    Option<crate::model::Digest> => |value| Arg::OptBytes(value.map(|digest| digest.0.to_vec()));
     crate::model::Digest => |value| Arg::Bytes(Cow::Owned(value.0.to_vec()));
     crate::model::Seq => |value| value.0.into();
     crate::model::Version => |value| value.0.into();

@@ -14,10 +14,11 @@ const HOLD_HEAD: Sql = Sql::each(
     "SELECT branch_id, version FROM head WHERE tenant = $1 AND session_id = $2 AND deleted = 0",
 );
 
-const INSERT: Sql = Sql::both(
+pub(super) const INSERT: Sql = Sql::both(
     "INSERT INTO output (tenant, output_id, branch_id, version, tool_call_id, tool_name, content_type, bytes, \
-     characters, lines, sha256, blob_key, stored_bytes, tail_at, format, created_at) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+     characters, lines, sha256, blob_key, stored_bytes, tail_at, format, created_at, stored_entry_digest, \
+     received_entry_digest) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
 );
 
 /// A session's branches and those that they continue, each with the version

@@ -219,6 +219,7 @@ fn bind(sql: Sql, args: Vec<Arg<'_>>) -> sqlx::query::Query<'_, sqlx::Postgres, 
         Arg::Float(value) => query.bind(value),
         Arg::Text(value) => query.bind(value.into_owned()),
         Arg::OptText(value) => query.bind(value.map(std::borrow::Cow::into_owned)),
+        Arg::OptBytes(value) => query.bind(value),
         Arg::Bytes(value) => query.bind(value.into_owned()),
     })
 }

@@ -4,8 +4,8 @@ use super::connection::{Arg, Row, args};
 use crate::clock::Micros;
 use crate::codec::manifest::Config;
 use crate::model::{
-    Branch, BranchId, Digest, Head, Output, OutputId, Preamble, RequestId, Segment, Seq, Session, SessionId,
-    TenantId, Turn, TurnKind, Usage, Version,
+    Branch, BranchId, ChangedEntry, Digest, Head, Output, OutputId, Preamble, RequestId, Segment, Seq,
+    Session, SessionId, TenantId, Turn, TurnKind, Usage, Version,
 };
 use crate::store::meta::{JournalRow, RecordedTurn};
 use crate::store::{ErrorKind, StoreError};
@@ -131,8 +131,11 @@ pub(super) fn micros(row: &mut Row) -> Result<Micros, StoreError> {
 }
 
 pub(super) fn digest(row: &mut Row) -> Result<Digest, StoreError> {
-    let bytes: Vec<u8> = row.next()?;
-    Digest::from_slice(&bytes).ok_or_else(|| corrupt("a digest of other than 32 bytes"))
+    to_digest(&row.next::<Vec<u8>>()?)
+}
+
+fn to_digest(bytes: &[u8]) -> Result<Digest, StoreError> {
+    Digest::from_slice(bytes).ok_or_else(|| corrupt("a digest of other than 32 bytes"))
 }
 
 /// Reads `session_id, config, created_at`.
@@ -347,7 +350,8 @@ macro_rules! output_columns {
     () => {
         "output.output_id, output.branch_id, output.version, output.tool_call_id, output.tool_name, \
          output.content_type, output.bytes, output.characters, output.lines, output.sha256, output.blob_key, \
-         output.stored_bytes, output.tail_at, output.format, output.created_at"
+         output.stored_bytes, output.tail_at, output.format, output.created_at, output.stored_entry_digest, \
+         output.received_entry_digest"
     };
 }
 pub(super) use output_columns;
@@ -369,6 +373,12 @@ pub(super) fn output(row: &mut Row) -> Result<Output, StoreError> {
         tail_at: row.next()?,
         format: u32::try_from(row.next::<u64>()?).map_err(corrupt)?,
         created_at: micros(row)?,
+        entry: match (row.next::<Option<Vec<u8>>>()?, row.next::<Option<Vec<u8>>>()?) {
+            (Some(stored), Some(received)) => {
+                Some(ChangedEntry { stored: to_digest(&stored)?, received: to_digest(&received)? })
+            }
+            _ => None,
+        },
     })
 }
 
@@ -391,6 +401,8 @@ pub(super) fn output_args<'a>(tenant: &'a TenantId, output: &'a Output) -> Vec<A
         output.tail_at,
         output.format,
         output.created_at,
+        output.entry.map(|entry| entry.stored),
+        output.entry.map(|entry| entry.received),
     ]
 }
 

@@ -1,12 +1,13 @@
 //! Turns and the journal.
 
 use super::connection::{Arg, Database, Lane, Sql, Transaction, args};
-use super::{rows, seals, sessions};
+use super::{outputs, rows, seals, sessions};
 use crate::model::{Digest, RequestId, Seq, Version};
 use crate::store::StoreError;
 use crate::store::meta::{
-    BranchKey, CommitOutcome, JournalRow, NewTurn, RecordedTurn, SessionKey, TurnEntries,
+    BranchKey, CommitOutcome, JournalRow, NewTurn, RecordedTurn, SessionKey, TurnEntries, TurnOutput,
 };
+use std::collections::BTreeSet;
 
 /// Moves a head that is as expected.
 macro_rules! move_head {
@@ -85,7 +86,8 @@ const APPEND: Sql = Sql::each(
 /// Commits a turn.
 pub(super) async fn commit(db: &dyn Database, new: NewTurn) -> Result<CommitOutcome, StoreError> {
     let outcome = |moved| if moved { CommitOutcome::Committed } else { CommitOutcome::NotAsExpected };
-    if new.branch.is_none() && !matches!(new.entries, TurnEntries::Segment(_)) {
+    let is_one_step = new.branch.is_none() && new.outputs.is_empty();
+    if is_one_step && !matches!(new.entries, TurnEntries::Segment(_)) {
         return Ok(outcome(!db.transact(APPEND, append_args(&new)?).await?.is_empty()));
     }
     let mut tx = db.begin(Lane::Write).await?;
@@ -140,8 +142,13 @@ fn append_args(new: &NewTurn) -> Result<Vec<Arg<'_>>, StoreError> {
 }
 
 async fn commit_stepwise(tx: &mut dyn Transaction, new: &NewTurn) -> Result<bool, StoreError> {
-    if let TurnEntries::Segment(run) = &new.entries {
-        tx.hold_generation(run.generation).await?;
+    let outputs = new.outputs.iter().map(|output| output.generation);
+    let of_run = match &new.entries {
+        TurnEntries::Segment(run) => Some(run.generation),
+        TurnEntries::None | TurnEntries::Journal(_) => None,
+    };
+    for generation in outputs.chain(of_run).collect::<BTreeSet<_>>() {
+        tx.hold_generation(generation).await?;
     }
     if tx.execute(MOVE_HEAD, head_args(new)).await? != 1 {
         return Ok(false);
@@ -150,6 +157,9 @@ async fn commit_stepwise(tx: &mut dyn Transaction, new: &NewTurn) -> Result<bool
         tx.execute(seals::INSERT_BRANCH, rows::branch_args(&new.key.tenant, branch)).await?;
     }
     tx.execute(INSERT_TURN, rows::turn_args(&new.key.tenant, &new.key.session, &new.turn)?).await?;
+    for TurnOutput { output, .. } in &new.outputs {
+        tx.execute(outputs::INSERT, rows::output_args(&new.key.tenant, output)).await?;
+    }
     match &new.entries {
         TurnEntries::None => {}
         TurnEntries::Journal(row) => {

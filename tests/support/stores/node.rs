@@ -203,5 +203,6 @@ pub(crate) fn request(key: &SessionKey, id: &str, entries: Vec<Bytes>) -> Persis
         step_kind: String::new(),
         create_if_missing: None,
         window_id: String::new(),
+        keep_tool_results: false,
     }
 }

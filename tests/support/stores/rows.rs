@@ -201,6 +201,7 @@ impl Line {
             branch: None,
             revise_window: false,
             journal_bytes_max: u64::MAX >> 1,
+            outputs: vec![],
         }
     }
 

@@ -1,0 +1,201 @@
+//! Tool results of a turn that are too long: each is kept whole as a tool output,
+//! and its preview takes its place.
+
+use super::Base;
+use super::commit::AttemptError;
+use super::prepared::{Prepared, PreparedRequest, shown_calls};
+use super::request::PersistRequest;
+use crate::codec::output::{FORMAT, Summary, Writer};
+use crate::engine::offload::HEAD_PERCENT;
+use crate::engine::{Engine, Error, compute, keys};
+use crate::format;
+use crate::limits::OUTPUT_LABEL_BYTES_MAX;
+use crate::model::{
+    BranchId, ChangedEntry, Digest, GenerationId, Output, OutputId, OutputName, Session, Version,
+};
+use crate::preview::{Oversized, oversized_results};
+use crate::store::meta::{SessionKey, Tip, TurnOutput};
+use crate::store::{ErrorKind, StoreError};
+use crate::tokens::TokenCounter;
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+
+/// Outputs of one turn that are put at the same time.
+const PUTS: usize = 4;
+
+/// An entry with previews in place of results, and what they stand for.
+struct Changed {
+    payload: Bytes,
+    outputs: Vec<(TurnOutput, Blob)>,
+}
+
+#[derive(Clone)]
+struct Blob {
+    key: String,
+    body: Bytes,
+    sha256: Digest,
+}
+
+/// Where outputs are put.
+#[derive(Clone)]
+struct Place {
+    key: SessionKey,
+    branch: BranchId,
+    generation: GenerationId,
+}
+
+impl Engine {
+    /// Puts results of new entries that are too long into the object store and
+    /// their previews into the entries. If the object store fails, the entries that
+    /// are left stay whole: a turn does not depend on it.
+    pub(super) async fn offload_results(
+        &self,
+        request: &PersistRequest,
+        tip: &Tip,
+        base: &Base,
+        prepared: &mut PreparedRequest,
+    ) -> Result<(), AttemptError> {
+        if request.keep_tool_results {
+            return Ok(());
+        }
+        let branch = base.branch.as_ref().map_or(&tip.head.branch, |branch| &branch.id).clone();
+        let generation = self.inner.generation.current();
+        let place = Place { key: request.key.clone(), branch, generation };
+        for entry in prepared.entries.get_mut(base.known..).unwrap_or_default() {
+            if entry.is_checked || entry.reading.is_none() {
+                continue;
+            }
+            let (engine, session, place) = (self.clone(), tip.session.clone(), place.clone());
+            let payload = entry.payload.clone();
+            let changed = compute(payload.len(), move || change(&engine, &session, &place, &payload));
+            if let Some(changed) = changed.await?? {
+                // A retry neither puts them again nor needs the object store.
+                self.check_new(&request.key, &request.request_id).await?;
+                match self.put_outputs(&changed).await {
+                    Ok(()) => self.exchange(&tip.session, entry, changed).await?,
+                    Err(error) if is_outage(&error) => {
+                        metrics::counter!("turnkeep_outputs_left_inline_total").increment(1);
+                        tracing::warn!(session = %request.key.session, error = %error, "a tool result stays whole");
+                        return Ok(());
+                    }
+                    Err(error) => return Err(Error::of_objects(error).into()),
+                }
+            }
+            entry.is_checked = true;
+        }
+        Ok(())
+    }
+
+    async fn put_outputs(&self, changed: &Changed) -> Result<(), StoreError> {
+        let blobs: Vec<_> = changed.outputs.iter().map(|(_, blob)| blob.clone()).collect();
+        let put = |blob: Blob| async move { self.put_blob(&blob.key, blob.body, blob.sha256).await };
+        stream::iter(blobs).map(put).buffer_unordered(PUTS).try_collect().await
+    }
+
+    /// Gives an entry its new payload. What it is compared by stays as it came in.
+    async fn exchange(&self, session: &Session, entry: &mut Prepared, changed: Changed) -> Result<(), Error> {
+        let Changed { payload, outputs } = changed;
+        let (format, counter) = (session.format, TokenCounter::new(session.format, session.tokenizer()));
+        entry.payload = payload.clone();
+        let read = compute(payload.len(), move || {
+            let reading = format::read(format, &payload);
+            (counter.count_entry(&reading), shown_calls(format, &payload, reading))
+        });
+        let (tokens, reading) = read.await?;
+        (entry.tokens, entry.reading) = (tokens, Some(reading));
+        entry.outputs = outputs.into_iter().map(|(output, _)| output).collect();
+        Ok(())
+    }
+}
+
+fn is_outage(error: &StoreError) -> bool {
+    matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown)
+}
+
+/// The entry with previews in place of results that are too long; nothing if there
+/// are none.
+fn change(
+    engine: &Engine,
+    session: &Session,
+    place: &Place,
+    payload: &Bytes,
+) -> Result<Option<Changed>, Error> {
+    let limit = session.profile.tool_result_limit.unwrap_or_default();
+    let counter = TokenCounter::new(session.format, session.tokenizer());
+    let mut values = Vec::new();
+    let mut outputs = Vec::new();
+    for oversized in oversized_results(session.format, payload, limit, counter) {
+        let id = OutputId::parse(&engine.inner.entropy.id(engine.inner.clock.now()))
+            .map_err(|_| Error::internal("mint an output's id"))?;
+        let name = OutputName { session: place.key.session.clone(), output: id };
+        let content = oversized.content();
+        // A limit so small leaves nothing to show.
+        let Some((_, value)) = oversized.replaced(&content, HEAD_PERCENT, &name.storage_ref()) else {
+            continue;
+        };
+        values.push((oversized.place(), value));
+        outputs.push(output(engine, place, name.output, &oversized, &content)?);
+    }
+    if values.is_empty() {
+        return Ok(None);
+    }
+    let changed = Bytes::from(format::with_values(payload, &values));
+    let entry = ChangedEntry {
+        stored: format::canonical_digest(&changed),
+        received: format::canonical_digest(payload),
+    };
+    for (output, _) in &mut outputs {
+        output.output.entry = Some(entry);
+    }
+    Ok(Some(Changed { payload: changed, outputs }))
+}
+
+fn output(
+    engine: &Engine,
+    place: &Place,
+    id: OutputId,
+    oversized: &Oversized<'_>,
+    content: &[u8],
+) -> Result<(TurnOutput, Blob), Error> {
+    let encoding = |error: std::io::Error| Error::Internal {
+        context: "encode an output".to_owned(),
+        source: Some(error.into()),
+    };
+    let mut writer = Writer::new(Vec::new()).map_err(encoding)?;
+    writer.push(content).map_err(encoding)?;
+    let (body, summary) = writer.finish().map_err(encoding)?;
+    let Summary { raw_bytes, raw_sha256, lines, stored_bytes, stored_sha256, tail_at, .. } = summary;
+    let key = keys::output(&engine.inner.entropy, &place.key.tenant, &place.branch, &id, place.generation);
+    let output = Output {
+        id,
+        branch: place.branch.clone(),
+        version: Version(0),
+        tool_call_id: label(oversized.call_id()),
+        tool_name: label(oversized.tool_name()),
+        content_type: oversized.content_type().to_owned(),
+        bytes: raw_bytes,
+        characters: content.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as u64,
+        lines,
+        sha256: raw_sha256,
+        key: Some(key.clone()),
+        stored_bytes,
+        tail_at,
+        format: FORMAT,
+        created_at: engine.now(),
+        entry: None,
+    };
+    let output = TurnOutput { output, generation: place.generation };
+    Ok((output, Blob { key, body: body.into(), sha256: stored_sha256 }))
+}
+
+/// As much of a name as a label may have.
+fn label(name: &str) -> String {
+    let mut label = String::new();
+    for char in name.chars().filter(|char| !char.is_control()) {
+        if label.len() + char.len_utf8() > OUTPUT_LABEL_BYTES_MAX {
+            break;
+        }
+        label.push(char);
+    }
+    label
+}
