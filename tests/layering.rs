@@ -48,6 +48,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("cli::replay", &["cli::import", "cli::output", "cli::session", "cli::transcript"]),
     ("cli::session", &["cli::output"]),
     ("cli::tool_output", &["cli::output"]),
+    ("cli::tool_output::tools", &["cli::output"]),
     ("cli::transcript", &["cli::import", "cli::output"]),
     ("codec::manifest", &["codec::frame", "codec::segment"]),
     ("codec::output::index", &["codec::digest", "codec::frame"]),

@@ -1,5 +1,7 @@
 //! `turnkeep output`.
 
+mod tools;
+
 use super::Remote;
 use super::output::{bytes, harmless, hex, print, print_json, progress, say, table, time};
 use super::resource_name;
@@ -24,6 +26,7 @@ pub(super) enum ToolOutput {
     Grep(Grep),
     /// Write a tool output to a file
     Download(Download),
+    Tools(tools::Tools),
 }
 
 impl ToolOutput {
@@ -33,6 +36,7 @@ impl ToolOutput {
             Self::Show(show) => show.run().await,
             Self::Grep(grep) => grep.run().await,
             Self::Download(download) => download.run().await,
+            Self::Tools(tools) => tools.run(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `turnkeep output` against a running service.
 
 use crate::backends::{Backend, on_all_backends};
-use crate::serve;
+use crate::{command, serve};
 use futures::stream;
 use pb::offload_tool_output_request::{Commit, Frame, Start};
 use pb::offload_tool_output_response::Outcome;
@@ -69,4 +69,34 @@ async fn outputs_are_listed_shown_searched_and_downloaded(backend: Backend) {
     let absent = served.run(&["output", "show", "sessions/s/outputs/0"]).failure();
     assert!(absent.contains("OUTPUT_NOT_FOUND"), "{absent}");
     served.stop();
+}
+
+#[test]
+fn the_tool_that_reads_outputs_is_defined_for_each_api() {
+    let tools = |format: &str| {
+        let printed = command::run(&["output", "tools", "--format", format], &[]).output();
+        let value: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(value.as_array().map(Vec::len), Some(1));
+        value
+    };
+    let cases = [
+        ("openai-chat", "/0/function", "/parameters", "object", "integer"),
+        ("openai-responses", "/0", "/parameters", "object", "integer"),
+        ("anthropic-messages", "/0", "/input_schema", "object", "integer"),
+        ("gemini-contents", "/0/functionDeclarations/0", "/parameters", "OBJECT", "INTEGER"),
+        ("bedrock-converse", "/0/toolSpec", "/inputSchema/json", "object", "integer"),
+    ];
+    for (format, place, schema, object, integer) in cases {
+        let tools = tools(format);
+        let tool = tools.pointer(place).unwrap();
+        assert_eq!(tool["name"], "read_tool_output");
+        let schema = tool.pointer(schema).unwrap();
+        assert_eq!((&schema["type"], &schema["required"]), (&json!(object), &json!(["ref"])));
+        assert_eq!(schema["properties"]["first_line"]["type"], integer);
+        assert_eq!(schema["properties"].as_object().unwrap().len(), 9);
+    }
+    assert_eq!(tools("openai-chat")[0]["type"], "function");
+    assert_eq!(tools("openai-responses")[0]["strict"], false);
+    let refused = command::run(&["output", "tools", "--format", "opaque"], &[]);
+    assert!(refused.stderr.contains("must be one of openai-chat"), "{refused:?}");
 }
