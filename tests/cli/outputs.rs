@@ -1,6 +1,6 @@
 //! `turnkeep output` against a running service.
 
-use crate::backends::{Backend, on_all_backends};
+use crate::backends::{Backend, on_all_backends, on_embedded_backend};
 use crate::{command, serve};
 use futures::stream;
 use pb::offload_tool_output_request::{Commit, Frame, Start};
@@ -12,6 +12,7 @@ use turnkeep::codec::digest;
 use turnkeep::rpc::pb;
 
 on_all_backends!(outputs_are_listed_shown_searched_and_downloaded);
+on_embedded_backend!(an_import_and_a_replay_keep_long_results_whole);
 
 async fn outputs_are_listed_shown_searched_and_downloaded(backend: Backend) {
     let served = serve(&backend).await;
@@ -99,4 +100,24 @@ fn the_tool_that_reads_outputs_is_defined_for_each_api() {
     assert_eq!(tools("openai-responses")[0]["strict"], false);
     let refused = command::run(&["output", "tools", "--format", "opaque"], &[]);
     assert!(refused.stderr.contains("must be one of openai-chat"), "{refused:?}");
+}
+
+async fn an_import_and_a_replay_keep_long_results_whole(backend: Backend) {
+    let served = serve(&backend).await;
+    let call = json!({"id": "call_1", "type": "function", "function": {"name": "grep", "arguments": "{}"}});
+    let messages = json!([
+        {"role": "user", "content": "find it"},
+        {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "a line of \"output\"\n".repeat(20_000)},
+    ]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("long.json");
+    fs::write(&file, messages.to_string()).unwrap();
+    let path = file.display().to_string();
+    served.run(&["transcript", "import", &path, "--session", "long"]).output();
+    let exported = served.run(&["transcript", "export", "long", "--array"]).stdout;
+    assert_eq!(serde_json::from_slice::<Value>(&exported).unwrap(), messages);
+    assert_eq!(served.run(&["output", "list", "long", "--json"]).json(), [Value::Null; 0]);
+    served.run(&["replay", &path]).output();
+    served.stop();
 }
