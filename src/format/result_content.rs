@@ -17,6 +17,8 @@ pub struct ResultContent<'a> {
     pub whole: Value<'a>,
     /// The texts in it: JSON strings, each of which may become another.
     pub texts: Vec<Value<'a>>,
+    /// Whether the model reads it as JSON, escapes and all, rather than as text.
+    pub is_json: bool,
     /// Pictures and documents in it.
     pub media: Vec<Value<'a>>,
     /// What stands before and after a JSON string that takes the place of all but
@@ -112,7 +114,15 @@ fn content<'a>(
     if whole.is_string() {
         texts.push(whole);
     }
-    ResultContent { call_id: text(call_id), tool_name: text(tool_name), whole, texts, media, around }
+    ResultContent {
+        call_id: text(call_id),
+        tool_name: text(tool_name),
+        whole,
+        texts,
+        is_json: false,
+        media,
+        around,
+    }
 }
 
 fn chat(message: Value<'_>) -> Option<ResultContent<'_>> {
@@ -179,7 +189,9 @@ fn anthropic_block(block: Value<'_>) -> Option<ResultContent<'_>> {
 
 fn bedrock_block(block: Value<'_>) -> Option<ResultContent<'_>> {
     let [id, found] = block.member("toolResult")?.get(["toolUseId", "content"]);
-    Some(content([id, None], found.filter(|found| found.is_array())?, (r#"[{"text":"#, "}"), |block| {
+    let found = found.filter(|found| found.is_array())?;
+    let is_json = found.elements().any(|block| block.member("json").is_some());
+    let content = content([id, None], found, (r#"[{"text":"#, "}"), |block| {
         let [found, json, image, video, document] = block.get(["text", "json", "image", "video", "document"]);
         let source = document.and_then(|document| document.member("source"));
         let has_text = source.is_some_and(|source| source.get(["text", "content"]) != [None, None]);
@@ -192,7 +204,8 @@ fn bedrock_block(block: Value<'_>) -> Option<ResultContent<'_>> {
         } else {
             Element::Other
         }
-    }))
+    });
+    Some(ResultContent { is_json, ..content })
 }
 
 fn gemini_part(part: Value<'_>) -> Option<ResultContent<'_>> {
@@ -204,6 +217,7 @@ fn gemini_part(part: Value<'_>) -> Option<ResultContent<'_>> {
         tool_name: text(name),
         whole,
         texts: strings_of(whole),
+        is_json: true,
         media: vec![],
         around: (r#"{"output":"#, "}".to_owned()),
     })

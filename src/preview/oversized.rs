@@ -2,7 +2,7 @@
 
 use super::{Ends, Escaped, Measure as _, Options, Preview, ToolResult};
 use crate::format::json::Value;
-use crate::format::{ResultContent, result_contents};
+use crate::format::{Part, Reading, ResultContent, Role, result_contents};
 use crate::limits::TOOL_RESULT_WRAPPING_MAX;
 use crate::model::{LengthUnit, ToolResultLimit, WireFormat};
 use crate::tokens::TokenCounter;
@@ -42,8 +42,11 @@ pub fn oversized_results(
         return vec![];
     }
     let results = result_contents(format, payload);
-    let nameless = ToolResult::new(format, "", "", limit.unit, counter);
-    results.into_iter().filter_map(|result| oversized(result, format, limit, counter, &nameless)).collect()
+    let found = results.into_iter().filter_map(|result| {
+        let nameless = ToolResult::new(measured_as(&result, format), "", "", limit.unit, counter);
+        oversized(result, format, limit, counter, &nameless)
+    });
+    found.collect()
 }
 
 fn oversized<'a>(
@@ -65,22 +68,29 @@ fn oversized<'a>(
     };
     let lengths: Vec<u64> = result.texts.iter().map(length).collect();
     let texts: u64 = lengths.iter().sum();
-    let wrapping = wrapping(&result, limit.unit);
+    let wrapping = wrapping(&result, limit.unit, counter);
     let counted = wrapping.saturating_sub(TOOL_RESULT_WRAPPING_MAX);
     if envelope + texts + counted <= length_max {
         return None;
     }
-    let measure = ToolResult::new(format, &result.call_id, &result.tool_name, limit.unit, counter);
     let largest = result.texts.iter().copied().zip(lengths).max_by_key(|(_, length)| *length);
     let alone = result.whole.is_string();
     let text = largest.filter(|(_, length)| {
-        alone || (wrapping + texts - length).saturating_add(measure.envelope()) <= length_max / 2
+        alone || (wrapping + texts - length).saturating_add(envelope) <= length_max / 2
     });
     let others = match text {
         Some((_, length)) => wrapping + texts - length,
-        None => json_length(result.with_text("").as_bytes(), &result, limit.unit),
+        None => wrapping_of_text(&result, limit.unit, counter),
     };
+    // A text takes the place of the whole.
+    let format = if text.is_some() { measured_as(&result, format) } else { format };
+    let measure = ToolResult::new(format, &result.call_id, &result.tool_name, limit.unit, counter);
     Some(Oversized { text: text.map(|(text, _)| text), result, others, measure, limit })
+}
+
+/// The format whose results are as this one: Gemini's are JSON.
+fn measured_as(result: &ResultContent<'_>, format: WireFormat) -> WireFormat {
+    if result.is_json { WireFormat::GeminiContents } else { format }
 }
 
 /// Bytes of text that are taken for one unit of length at most where they are not
@@ -88,23 +98,39 @@ fn oversized<'a>(
 const TEXT_BYTES_PER_UNIT: u64 = 8;
 
 /// Length of a content without its texts and media.
-fn wrapping(result: &ResultContent<'_>, unit: LengthUnit) -> u64 {
+fn wrapping(result: &ResultContent<'_>, unit: LengthUnit, counter: TokenCounter) -> u64 {
     if result.whole.is_string() {
         return 0;
     }
-    let texts: u64 = result.texts.iter().map(|text| raw_length(text.bytes())).sum();
-    json_length(result.whole.bytes(), result, unit).saturating_sub(in_unit(texts, unit))
+    let mut left_out: Vec<_> = result.texts.iter().chain(&result.media).map(|value| value.range()).collect();
+    left_out.sort_by_key(|range| range.start);
+    let (whole, first) = (result.whole.bytes(), result.whole.range().start);
+    let (mut rest, mut from) = (Vec::new(), 0);
+    for range in left_out {
+        rest.extend_from_slice(whole.get(from..range.start.saturating_sub(first)).unwrap_or_default());
+        from = range.end.saturating_sub(first);
+    }
+    rest.extend_from_slice(whole.get(from..).unwrap_or_default());
+    json_length(&rest, unit, counter)
 }
 
-/// Length of JSON that holds the result's media, which do not count.
-fn json_length(json: &[u8], result: &ResultContent<'_>, unit: LengthUnit) -> u64 {
-    let media: u64 = result.media.iter().map(|media| raw_length(media.bytes())).sum();
-    in_unit(raw_length(json).saturating_sub(media), unit)
+/// Length of what stands around a text that takes the place of all but the media.
+fn wrapping_of_text(result: &ResultContent<'_>, unit: LengthUnit, counter: TokenCounter) -> u64 {
+    let mut json = result.with_text("");
+    for media in &result.media {
+        json = json.replacen(&*String::from_utf8_lossy(media.bytes()), "", 1);
+    }
+    json_length(json.as_bytes(), unit, counter)
 }
 
-/// Two characters of JSON are taken for a token.
-fn in_unit(characters: u64, unit: LengthUnit) -> u64 {
-    if unit == LengthUnit::Tokens { characters.div_ceil(2) } else { characters }
+/// Length of JSON, which may be cut up.
+fn json_length(json: &[u8], unit: LengthUnit, counter: TokenCounter) -> u64 {
+    match unit {
+        LengthUnit::Tokens => {
+            counter.count_entry(&Reading { parts: vec![Part::Json(json)], ..Reading::new(Role::Results) })
+        }
+        LengthUnit::Characters | LengthUnit::Bytes => raw_length(json),
+    }
 }
 
 /// Length of JSON as the most verbose writer would write it, in characters.
