@@ -4,6 +4,7 @@ use crate::limits::REQUEST_BYTES_MAX;
 use crate::rpc::pb;
 use pb::restore_transcript_response::Part;
 use pb::session_service_client::SessionServiceClient;
+use pb::memory_service_client::MemoryServiceClient;
 use pb::tool_output_service_client::ToolOutputServiceClient;
 use pb::transcript_service_client::TranscriptServiceClient;
 use pb::window_change::Change;
@@ -77,6 +78,8 @@ fn describe(status: &Status) -> String {
 pub struct Client {
     /// Sessions.
     pub sessions: SessionServiceClient<Channel>,
+    /// Pins.
+    pub memory: MemoryServiceClient<Channel>,
     /// Tool outputs.
     pub outputs: ToolOutputServiceClient<Channel>,
     /// Transcripts.
@@ -108,6 +111,7 @@ impl Client {
         const MESSAGE_BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
         Self {
             sessions: SessionServiceClient::new(channel.clone()),
+            memory: MemoryServiceClient::new(channel.clone()),
             outputs: ToolOutputServiceClient::new(channel.clone()),
             transcripts: TranscriptServiceClient::new(channel)
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)

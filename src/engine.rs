@@ -4,6 +4,7 @@ pub mod error;
 pub mod strip;
 
 mod cache;
+mod compact;
 mod delete;
 mod detached;
 mod fork;
@@ -15,6 +16,7 @@ mod offload;
 mod output_blob;
 mod outputs;
 mod persist;
+mod pins;
 mod read;
 mod read_output;
 mod rebuild;
@@ -27,6 +29,7 @@ mod sessions;
 mod snapshot;
 mod sweep;
 mod upkeep;
+mod window_state;
 
 use crate::clock::{Clock, Micros};
 use crate::codec::window_id::WindowIdKey;
@@ -43,6 +46,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use compact::{CompactRequest, CompactionPage, Strategy};
 pub use error::{Error, Reason};
 pub use fork::ForkRequest;
 pub use fsck::{Finding, FsckOptions, FsckReport};

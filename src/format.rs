@@ -259,6 +259,24 @@ pub fn text_block(format: WireFormat, token: &str) -> String {
     }
 }
 
+/// A message of the user with one text: `token` is a JSON string. Nothing where the
+/// format has no structure.
+pub fn user_message(format: WireFormat, token: &str) -> Option<String> {
+    match format {
+        WireFormat::OpenaiChat | WireFormat::AnthropicMessages => {
+            Some(format!(r#"{{"role":"user","content":{token}}}"#))
+        }
+        WireFormat::OpenaiResponses => {
+            Some(format!(r#"{{"type":"message","role":"user","content":{token}}}"#))
+        }
+        WireFormat::BedrockConverse | WireFormat::GeminiContents => {
+            let (head, tail) = rules(format).blocks?.user_message;
+            Some([head, &text_block(format, token), tail].concat())
+        }
+        WireFormat::Opaque => None,
+    }
+}
+
 /// Whether a block is reasoning that cannot end a message.
 pub fn is_reasoning(format: WireFormat, block: json::Value<'_>) -> bool {
     match format {

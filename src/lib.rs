@@ -14,10 +14,9 @@ pub mod format;
 #[cfg(feature = "server")]
 pub mod tokens;
 #[cfg(feature = "server")]
-pub mod window;
-
-#[cfg(feature = "server")]
 pub mod preview;
+#[cfg(feature = "server")]
+pub mod window;
 
 #[cfg(feature = "server")]
 pub mod codec;

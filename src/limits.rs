@@ -236,6 +236,40 @@ pub const RESERVE_DIVISOR: u64 = 4;
 /// Share of the usable window at which compaction is advised, in percent.
 pub const COMPACTION_ADVISED_PERCENT: u64 = 60;
 
+/// Length over which a tool result is snipped, in characters. Under it, the ends and
+/// the marker between them would save little.
+pub const SNIP_CHARACTERS: u64 = 1_500;
+/// Length of a snipped tool result, marker included, in characters: a few lines of
+/// both ends.
+pub const SNIPPED_CHARACTERS: u64 = 600;
+
+/// Tokens to which the first message of the user is shown once it lies before the
+/// window's cut.
+pub const FIRST_MESSAGE_TOKENS: u64 = 2_000;
+
+/// Share of the context window over which a window is truncated, in percent: half.
+pub const TRUNCATE_CEILING_PERCENT: u64 = 50;
+/// Share of that ceiling to which it is truncated, in percent: deeper than needed,
+/// and then not at all for many turns, so that a prompt cache holds.
+pub const TRUNCATE_FLOOR_PERCENT: u64 = 80;
+/// Share of a truncated window that system and developer messages from the midst of
+/// what left may take, in percent.
+pub const KEPT_SYSTEM_PERCENT: u64 = 10;
+/// Longest name of a pin, in characters.
+pub const PIN_NAME_CHARS_MAX: usize = 64;
+/// Longest text of a pin, in bytes.
+pub const PIN_BYTES_MAX: usize = 8 * KIB;
+/// Most pins of a session: each window state holds them all.
+pub const PINS_MAX: usize = 200;
+/// Share of the usable window that pins may take, in percent.
+pub const PINS_PERCENT: u64 = 10;
+
+/// Most window states that are read at once: each may have a summary and pins.
+pub const WINDOW_STATES_PAGE: u32 = 100;
+
+/// Times that a cut is moved when the window turns out larger than its parts.
+pub const CUT_ATTEMPTS: usize = 8;
+
 /// Longest tool call id of Anthropic, Bedrock and OpenAI Responses, in bytes.
 /// Source: `string_above_max_length` answers of the APIs.
 pub const CALL_ID_BYTES_MAX: usize = 64;

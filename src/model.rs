@@ -2,6 +2,7 @@
 //! windows, as plain data with their rules. No I/O, no encoding.
 
 pub mod branch;
+pub mod compaction;
 pub mod deletion;
 pub mod digest;
 pub mod entry;
@@ -15,6 +16,7 @@ pub mod turn;
 pub mod window;
 
 pub use branch::{Branch, Lineage, Span};
+pub use compaction::{Cut, Pin, RecordedState, StateKind, StateRecord, Summary, WindowState};
 pub use deletion::{Deletion, DeletionState};
 pub use digest::Digest;
 pub use entry::{Entry, EntryKind, Seq, Version, WireFormat};

@@ -10,10 +10,12 @@ mod clean;
 mod ends;
 mod excerpt;
 mod oversized;
+mod shortened;
 mod tool_result;
 
 pub use ends::{Ends, Scanner, Totals};
 pub use oversized::{Oversized, oversized_results};
+pub use shortened::{shortened_results, shortened_texts};
 pub use tool_result::ToolResult;
 
 /// How long a text is, by the limit that it must keep to.
@@ -111,12 +113,22 @@ impl Ends {
     /// The preview of the content of which these are the ends. Nothing if not
     /// even the marker fits.
     pub fn preview<M: Measure>(&self, options: &Options<'_, M>) -> Option<Preview> {
+        let whole = format!(
+            "The whole output is {} (to read on, call read_tool_output with this ref and a range of lines or \
+             bytes, or a pattern)",
+            options.reference
+        );
+        self.preview_of(options, &whole)
+    }
+
+    /// As [`Self::preview`]; `whole` is the sentence that says where all of it is.
+    fn preview_of<M: Measure>(&self, options: &Options<'_, M>, whole: &str) -> Option<Preview> {
         // With the largest numbers: the marker that is used is never longer.
-        let marker_max = format!("\n{}\n", self.marker(&self.totals, &self.totals, options.reference));
+        let marker_max = format!("\n{}\n", self.marker(&self.totals, &self.totals, whole));
         let room = options.length_max.checked_sub(options.measure.length(&marker_max))?;
         let mut body = room.saturating_mul(options.measure.escaped_per_unit());
         loop {
-            let (made, shown) = self.preview_of_length(body, options);
+            let (made, shown) = self.preview_of_length(body, options, whole);
             let length = options.measure.length(&made.text);
             if length <= options.length_max {
                 return Some(made);
@@ -133,13 +145,13 @@ impl Ends {
 
     /// The preview that shows at most `body` escaped characters of the content,
     /// with how many it shows.
-    fn preview_of_length<M>(&self, body: u64, options: &Options<'_, M>) -> (Preview, u64) {
+    fn preview_of_length<M>(&self, body: u64, options: &Options<'_, M>, whole: &str) -> (Preview, u64) {
         let head_max = u128::from(body) * u128::from(options.head_percent.min(100)) / 100;
         let head = self.excerpt(Side::Head, 0, u64::try_from(head_max).unwrap_or(body));
         let tail = self.excerpt(Side::Tail, head.bytes.len(), body.saturating_sub(head.length));
         let before = Totals::of(head.bytes);
         let omitted = self.totals.minus(&before).minus(&Totals::of(tail.bytes));
-        let marker = self.marker(&omitted, &before, options.reference);
+        let marker = self.marker(&omitted, &before, whole);
         let line_break = if head.text.is_empty() || head.text.ends_with('\n') { "" } else { "\n" };
         let text = [&head.text, line_break, &marker, "\n", &tail.text].concat();
         (Preview { text, omitted }, head.length + tail.length)
@@ -147,7 +159,7 @@ impl Ends {
 
     /// What stands in the middle, on a line of its own; `before` is the size of
     /// what is shown before it.
-    fn marker(&self, omitted: &Totals, before: &Totals, reference: &str) -> String {
+    fn marker(&self, omitted: &Totals, before: &Totals, whole: &str) -> String {
         let Totals { bytes, characters, lines } = omitted;
         let what = if self.is_binary {
             format!("{bytes} of {} bytes of binary data left out", self.totals.bytes)
@@ -155,8 +167,7 @@ impl Ends {
             format!("{lines} lines, {characters} characters, {bytes} bytes left out")
         };
         format!(
-            "[... {what}, from byte {} in line {} on. The whole output is {reference} (to read on, call \
-             read_tool_output with this ref and a range of lines or bytes, or a pattern) ...]",
+            "[... {what}, from byte {} in line {} on. {whole} ...]",
             before.bytes,
             before.lines + 1,
         )

@@ -5,9 +5,13 @@ pub mod pb;
 #[cfg(feature = "server")]
 mod admission;
 #[cfg(feature = "server")]
+mod compactions;
+#[cfg(feature = "server")]
 mod convert;
 #[cfg(feature = "server")]
 mod details;
+#[cfg(feature = "server")]
+mod memory_service;
 #[cfg(feature = "server")]
 mod observe;
 #[cfg(feature = "server")]
@@ -25,6 +29,8 @@ mod transcript_service;
 pub use admission::Admission;
 #[cfg(feature = "server")]
 pub use details::complete;
+#[cfg(feature = "server")]
+pub use memory_service::Memory;
 #[cfg(feature = "server")]
 pub use session_service::Sessions;
 #[cfg(feature = "server")]

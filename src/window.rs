@@ -13,13 +13,16 @@ mod admit;
 mod assembler;
 mod edit;
 mod entries;
+mod head;
 mod messages;
 mod prepared;
 mod provider_calls;
 mod round;
+mod truncate;
 mod view;
 
 pub use admit::{Admitted, admit};
 pub use assembler::Assembler;
 pub use prepared::Prepared;
+pub use truncate::{Atom, AtomKind, atoms, last_messages, opening, truncate};
 pub use view::{CommonPrefix, Window};

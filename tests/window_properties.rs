@@ -4,6 +4,8 @@
 
 #[path = "support/checker.rs"]
 mod checker;
+#[path = "window_properties/compacted.rs"]
+mod compacted;
 #[path = "window_properties/examples.rs"]
 mod examples;
 #[path = "support/histories.rs"]

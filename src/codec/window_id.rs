@@ -28,6 +28,10 @@ pub struct WindowId {
     /// Configuration revision at which the items were served: as long as that
     /// stays, only late results have revised the window.
     pub config_revision: u64,
+    /// Number of the window state with which they were served; 0 for none.
+    pub window_state: u64,
+    /// Tokens to which the window was cut for its request alone; 0 if it was not.
+    pub cut_to: u64,
     /// Whether pending calls were closed.
     pub close_pending: bool,
     /// The first bytes of the receipt of `known`: tells apart logs of the same
@@ -77,7 +81,8 @@ impl WindowIdKey {
     /// The id as text, bound to its session.
     pub fn encode(&self, tenant: &TenantId, session: &SessionId, id: &WindowId) -> String {
         let mut bytes = vec![FORMAT, u8::from(id.close_pending)];
-        for number in [id.served.0, id.known.0, id.window_revision, id.config_revision] {
+        let numbers = [id.served.0, id.known.0, id.window_revision, id.config_revision, id.window_state, id.cut_to];
+        for number in numbers {
             bytes.extend_from_slice(&number.to_be_bytes());
         }
         bytes.extend_from_slice(&id.receipt);
@@ -98,6 +103,8 @@ impl WindowIdKey {
         let (known, rest) = rest.split_first_chunk()?;
         let (window_revision, rest) = rest.split_first_chunk()?;
         let (config_revision, rest) = rest.split_first_chunk()?;
+        let (window_state, rest) = rest.split_first_chunk()?;
+        let (cut_to, rest) = rest.split_first_chunk()?;
         let (receipt, branch) = rest.split_first_chunk()?;
         Some(WindowId {
             branch: BranchId::parse(std::str::from_utf8(branch).ok()?).ok()?,
@@ -105,6 +112,8 @@ impl WindowIdKey {
             known: Version(u64::from_be_bytes(*known)),
             window_revision: u64::from_be_bytes(*window_revision),
             config_revision: u64::from_be_bytes(*config_revision),
+            window_state: u64::from_be_bytes(*window_state),
+            cut_to: u64::from_be_bytes(*cut_to),
             close_pending: close_pending != 0,
             receipt: *receipt,
         })
@@ -125,6 +134,8 @@ mod tests {
             branch: BranchId::parse("b1").unwrap(),
             served: Version(3),
             known: Version(5),
+            window_state: 5,
+            cut_to: 6,
             window_revision: 2,
             config_revision: 4,
             close_pending: true,

@@ -132,6 +132,8 @@ mod tests {
                 journal_bytes: 0,
                 fence: 0,
                 updated_at: at,
+                window_state: 0,
+                window_offset: 0,
             },
             branch: Branch {
                 id: branch,

@@ -33,6 +33,12 @@ pub enum Reason {
     Contention,
     /// The session has as many unsealed bytes as it may.
     JournalFull,
+    /// No window of the session fits its model.
+    WindowCannotFit,
+    /// How many tokens the session's model takes is not known.
+    ContextWindowUnknown,
+    /// The session has no such compaction.
+    CompactionNotFound,
     /// The line of forks and rewinds is as long as it may be.
     LineageTooDeep,
     /// The metadata store cannot be reached.
@@ -59,7 +65,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::InvalidField,
         Self::SessionNotFound,
         Self::SessionExists,
@@ -72,6 +78,9 @@ impl Reason {
         Self::SnapshotContradictsLog,
         Self::Contention,
         Self::JournalFull,
+        Self::WindowCannotFit,
+        Self::ContextWindowUnknown,
+        Self::CompactionNotFound,
         Self::LineageTooDeep,
         Self::MetadataUnavailable,
         Self::ObjectsUnavailable,
@@ -100,6 +109,9 @@ impl Reason {
             Self::SnapshotContradictsLog => "SNAPSHOT_CONTRADICTS_LOG",
             Self::Contention => "CONTENTION",
             Self::JournalFull => "JOURNAL_FULL",
+            Self::WindowCannotFit => "WINDOW_CANNOT_FIT",
+            Self::ContextWindowUnknown => "CONTEXT_WINDOW_UNKNOWN",
+            Self::CompactionNotFound => "COMPACTION_NOT_FOUND",
             Self::LineageTooDeep => "LINEAGE_TOO_DEEP",
             Self::MetadataUnavailable => "METADATA_UNAVAILABLE",
             Self::ObjectsUnavailable => "OBJECTS_UNAVAILABLE",
@@ -217,6 +229,41 @@ pub enum Error {
         bytes: u64,
         /// The limit.
         limit: u64,
+    },
+    /// No window of the session fits its model, whatever is left out.
+    #[error(
+        "no window of session {session} fits: {rest} tokens are left for messages, of {context} less reserve, \
+         overhead and preamble; {head} are taken by what must stay and {last} by the last step"
+    )]
+    WindowCannotFit {
+        /// The session.
+        session: SessionId,
+        /// Tokens of the context window.
+        context: u64,
+        /// Tokens of it that messages may take.
+        rest: u64,
+        /// Tokens of system entries, pins, summary and the user's messages that
+        /// must stay.
+        head: u64,
+        /// Tokens of the newest step.
+        last: u64,
+    },
+    /// How many tokens the session's model takes is not known.
+    #[error(
+        "the context window of session {session} is not known: give its profile context_window_tokens, or a \
+         model that the service knows"
+    )]
+    ContextWindowUnknown {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session has no such compaction.
+    #[error("session {session} has no compaction {number}")]
+    CompactionNotFound {
+        /// The session.
+        session: SessionId,
+        /// Its number.
+        number: u64,
     },
     /// The line of forks and rewinds is as long as it may be.
     #[error("the session lies at the end of {limit} forks and rewinds, the most that there may be")]
@@ -371,6 +418,9 @@ impl Error {
             Self::SnapshotContradictsLog { .. } => Reason::SnapshotContradictsLog,
             Self::Contention { .. } => Reason::Contention,
             Self::JournalFull { .. } => Reason::JournalFull,
+            Self::WindowCannotFit { .. } => Reason::WindowCannotFit,
+            Self::ContextWindowUnknown { .. } => Reason::ContextWindowUnknown,
+            Self::CompactionNotFound { .. } => Reason::CompactionNotFound,
             Self::LineageTooDeep { .. } => Reason::LineageTooDeep,
             Self::Unavailable { what: Dependency::Metadata, .. } => Reason::MetadataUnavailable,
             Self::Unavailable { what: Dependency::Objects, .. } => Reason::ObjectsUnavailable,

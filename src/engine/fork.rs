@@ -57,6 +57,8 @@ impl Engine {
         let key = SessionKey { tenant: request.source.tenant.clone(), session: request.session()? };
         let refusal = match self.make_fork(&request, &key).await {
             Ok(CreateOutcome::Created) => {
+                let source = self.tip(&request.source, None).await.map_or(0, |tip| tip.head.window_state);
+                self.carry_pins(&request.source, source, &key).await;
                 self.seal_fork(&request, &key).await?;
                 return self.written_session(&key).await;
             }
@@ -167,6 +169,7 @@ impl Engine {
             turn: RecordedTurn { turn, reply: "{}".to_owned() },
             preamble,
             source: Some((request.source.session.clone(), base.branch.clone())),
+            window_state: (tip.head.window_state, tip.head.window_offset),
         })
     }
 }

@@ -52,8 +52,12 @@ impl Engine {
     ) -> Result<PersistReply, Error> {
         let engine = self.clone();
         self.detached(async move {
+            let key = request.key.clone();
             let reply = engine.persist_detached(request).await;
             drop(held);
+            if reply.is_ok() {
+                engine.truncate_if_over(&key).await;
+            }
             reply
         })
         .await
@@ -213,6 +217,9 @@ impl Engine {
         }
         let reply = Box::new(draft.reply.clone());
         self.committed(key, cached, draft);
+        if base.branch.is_some() {
+            self.carry_pins(key, cached.tip.head.window_state, key).await;
+        }
         Ok(Attempt::Committed(reply))
     }
 

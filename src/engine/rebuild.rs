@@ -365,6 +365,8 @@ fn session_rows(
         journal_bytes: 0,
         fence: 0,
         updated_at: at,
+        window_state: 0,
+        window_offset: 0,
     };
     let row = found.map(|(manifest, blob)| ManifestRow {
         session: key.session.clone(),

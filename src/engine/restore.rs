@@ -3,16 +3,19 @@
 mod assembled;
 
 use super::log::Position;
+use super::window_state::StateAt;
 use super::{Engine, Error, compute, log};
 use crate::codec::window_id::{ReceiptPrefix, WindowId, receipt_prefix};
-use crate::limits::{REPAIR_SEQS_MAX, REPAIRS_MAX};
+use crate::limits::{CUT_ATTEMPTS, REPAIR_SEQS_MAX, REPAIRS_MAX};
 use crate::model::{
-    BranchId, Entry, Item, ModelProfile, NextStep, Preamble, Repair, Seq, Turn, UnansweredCall, Version,
-    WireFormat,
+    BranchId, Cut, Entry, Item, ModelProfile, NextStep, Preamble, Repair, Seq, Turn, UnansweredCall, Version,
+    WindowState, WireFormat,
 };
 use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
-use assembled::Assembled;
+use crate::window::{atoms, truncate};
+pub(in crate::engine) use assembled::Assembled;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +35,8 @@ pub struct RestoreRequest {
     /// Whether the unanswered calls of the last step get results that say that
     /// they were interrupted.
     pub close_pending: bool,
+    /// Whether the whole log is shown, even if it does not fit.
+    pub is_whole: bool,
 }
 
 /// How to make the window from the one that the worker holds.
@@ -116,6 +121,12 @@ pub struct WindowHeader {
     pub next: NextStep,
     /// Whether tokens were estimated.
     pub tokens_estimated: bool,
+    /// Number of the window state; 0 if there is none.
+    pub window_state: u64,
+    /// What the window leaves out.
+    pub cut: Option<Cut>,
+    /// Whether steps were left out for this request alone.
+    pub is_cut_for_request: bool,
 }
 
 /// A window, or what a worker lacks of it.
@@ -135,11 +146,15 @@ pub(super) struct LiveWindow {
 }
 
 impl LiveWindow {
+    fn new(state: Assembled) -> Arc<Self> {
+        Arc::new(Self { bytes: AtomicUsize::new(state.bytes), state: Mutex::new(state) })
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Assembled> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Assembled> {
         // What a panic may have left half-done is made anew.
         self.state.lock().unwrap_or_else(|poisoned| {
             self.state.clear_poison();
@@ -149,6 +164,9 @@ impl LiveWindow {
         })
     }
 }
+
+/// Entries before a cut that are read at the same time.
+const KEPT_READS: usize = 8;
 
 /// Times that a restore takes the window in memory, which others may be a turn
 /// ahead of it with, before it makes one of its own.
@@ -164,7 +182,8 @@ impl Engine {
             let known = live.as_ref().map_or(Version(0), |live| live.lock().newest().0);
             let mut tip = self.tip(key, Some(known)).await?;
             let version = request.at_version.unwrap_or(tip.head.version);
-            if version == tip.head.version && attempts < LIVE_ATTEMPTS {
+            let shows_state = !request.is_whole || tip.head.window_state == 0;
+            if version == tip.head.version && attempts < LIVE_ATTEMPTS && shows_state {
                 attempts += 1;
                 let live = self.live_window(key, &mut tip, live).await?;
                 let at = self.newest(key, &tip).await?;
@@ -173,22 +192,36 @@ impl Engine {
                     revision => Some(self.preamble(key, revision, version).await?),
                 };
                 let held = self.held_window(&request, &tip, &at, Some(&live)).await?;
-                let state = live.lock();
-                // A turn that was committed since the head was read may be in
-                // it already.
-                if state.newest().0 == version && state.is_of(&tip.head) {
-                    break self.serve(&request, &tip, &at, preamble.as_deref(), &state, held);
-                }
-            } else {
-                let at = self.position(key, &tip, version).await?;
-                if known != Version(0) {
-                    tip.journal.clear();
-                }
-                let preamble = self.inner.meta.preamble(key, version).await?;
-                let held = self.held_window(&request, &tip, &at, None).await?;
-                let state = self.assemble_log(key, &tip, &at).await?;
-                break self.serve(&request, &tip, &at, preamble.as_ref(), &state, held);
+                let over = {
+                    let state = live.lock();
+                    // A turn that was committed since the head was read may be in
+                    // it already.
+                    if state.newest().0 != version || !state.is_of(&tip.head) {
+                        continue;
+                    }
+                    match excess(&request, &tip, preamble.as_deref(), &state) {
+                        None => break self.serve(&request, &tip, &at, preamble.as_deref(), (&state, 0), held),
+                        Some(over) => over,
+                    }
+                };
+                let at_state = self.state_at(key, &tip, &at).await?;
+                let cut = self.assemble_cut(key, &tip, &at, at_state, over, request.close_pending).await?;
+                break self.serve(&request, &tip, &at, preamble.as_deref(), (&cut, over), held);
             }
+            let at = self.position(key, &tip, version).await?;
+            if known != Version(0) {
+                tip.journal.clear();
+            }
+            let preamble = self.inner.meta.preamble(key, version).await?;
+            let held = self.held_window(&request, &tip, &at, None).await?;
+            let at_state =
+                if request.is_whole { StateAt::default() } else { self.state_at(key, &tip, &at).await? };
+            let state = self.assemble_log(key, &tip, &at, at_state.clone()).await?;
+            let Some(over) = excess(&request, &tip, preamble.as_ref(), &state) else {
+                break self.serve(&request, &tip, &at, preamble.as_ref(), (&state, 0), held);
+            };
+            let cut = self.assemble_cut(key, &tip, &at, at_state, over, request.close_pending).await?;
+            break self.serve(&request, &tip, &at, preamble.as_ref(), (&cut, over), held);
         };
         let how = match restored.header.change {
             Change::Unchanged => "unchanged",
@@ -199,6 +232,33 @@ impl Engine {
         let bytes: usize = restored.items.iter().map(|item| item.payload.len()).sum();
         metrics::counter!("turnkeep_restored_payload_bytes_total").increment(bytes as u64);
         Ok(restored)
+    }
+
+    /// A session as it stands, with its window.
+    pub(super) async fn current(
+        &self,
+        key: &SessionKey,
+    ) -> Result<(Tip, Position, Arc<LiveWindow>), Error> {
+        let mut attempts = 0;
+        loop {
+            let live = self.inner.caches.windows.get(key);
+            let known = live.as_ref().map_or(Version(0), |live| live.lock().newest().0);
+            let mut tip = self.tip(key, Some(known)).await?;
+            let live = self.live_window(key, &mut tip, live).await?;
+            let at = self.newest(key, &tip).await?;
+            let is_current = {
+                let state = live.lock();
+                state.newest().0 == tip.head.version && state.is_of(&tip.head)
+            };
+            attempts += 1;
+            if is_current {
+                tip.journal.clear();
+                return Ok((tip, at, live));
+            }
+            if attempts >= LIVE_ATTEMPTS {
+                return Err(Error::Contention { session: key.session.clone(), attempts });
+            }
+        }
     }
 
     /// The session's window in memory, brought up to the tip or made anew.
@@ -234,10 +294,16 @@ impl Engine {
         }
         metrics::counter!("turnkeep_window_cache_total", "outcome" => "miss").increment(1);
         let at = self.newest(key, tip).await?;
-        let state = self.assemble_log(key, tip, &at).await?;
-        let live = Arc::new(LiveWindow { bytes: AtomicUsize::new(state.bytes), state: Mutex::new(state) });
+        let at_state = self.state_at(key, tip, &at).await?;
+        let state = self.assemble_log(key, tip, &at, at_state).await?;
+        let live = LiveWindow::new(state);
         self.keep(key, &live);
         Ok(live)
+    }
+
+    /// Keeps a window that was made anew.
+    pub(super) fn keep_assembled(&self, key: &SessionKey, state: Assembled) {
+        self.keep(key, &LiveWindow::new(state));
     }
 
     /// Weighs a window anew.
@@ -266,27 +332,106 @@ impl Engine {
         self.entries(key, &at, first, tip.turn.last_seq, vec![]).await
     }
 
-    /// Reads and assembles a log from its start. The tip's journal rows are all
-    /// of its branch's or none.
-    async fn assemble_log(&self, key: &SessionKey, tip: &Tip, at: &Position) -> Result<Assembled, Error> {
+    /// Reads and assembles as much of a log as its window shows. The tip's journal
+    /// rows are all of its branch's or none.
+    pub(super) async fn assemble_log(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        at: &Position,
+        state: StateAt,
+    ) -> Result<Assembled, Error> {
         // The rows of the tip are of use if the version is on its branch.
         let journal = if at.turn.branch == tip.head.branch { tip.journal.clone() } else { vec![] };
         let last = at.turn.last_seq;
-        let entries =
-            if last == Seq(0) { vec![] } else { self.entries(key, at, Seq(1), last, journal).await? };
-        Assembled::new(&tip.session, &tip.head, &at.turn).extended(entries, at.turn.version).await
+        let cut = state.state.cut.clone().unwrap_or_default();
+        let first = cut.first_kept.max(Seq(1));
+        let body = async {
+            if last < first { Ok(vec![]) } else { self.entries(key, at, first, last, journal).await }
+        };
+        let kept = cut.kept();
+        let (kept, entries) = futures::try_join!(self.kept_entries(key, at, &kept), body)?;
+        Assembled::new(&tip.session, &tip.head, &at.turn, state, kept)
+            .extended(entries, at.turn.version)
+            .await
     }
 
-    /// The items of a window that was served before.
+    /// The entries of those seqs, which are in order.
+    async fn kept_entries(&self, key: &SessionKey, at: &Position, seqs: &[Seq]) -> Result<Vec<Entry>, Error> {
+        let runs = seqs.chunk_by(|one, next| one.next() == *next);
+        let reads: Vec<_> = runs
+            .filter_map(|run| Some((*run.first()?, *run.last()?)))
+            .map(|(first, last)| self.entries(key, at, first, last, vec![]))
+            .collect();
+        let read: Vec<_> = stream::iter(reads).buffered(KEPT_READS).try_collect().await?;
+        Ok(read.into_iter().flatten().collect())
+    }
+
+    /// As [`Self::assemble_log`], with as many of the oldest steps left out as are
+    /// needed for messages to take at most `tokens_max` tokens. If not even the last
+    /// step fits, its results are shown by their ends.
+    pub(super) async fn assemble_cut(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        at: &Position,
+        state: StateAt,
+        tokens_max: u64,
+        close_pending: bool,
+    ) -> Result<Assembled, Error> {
+        let mut assembled = self.assemble_log(key, tip, at, state.clone()).await?;
+        let mut aim = tokens_max;
+        for _ in 0..CUT_ATTEMPTS {
+            let tokens = assembled.assembler.window(close_pending).tokens();
+            if tokens <= tokens_max {
+                return Ok(assembled);
+            }
+            let Some(cut) = truncate(&assembled.assembler.window(false), aim) else { break };
+            let next = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
+            let next = StateAt { number: state.number, state: Arc::new(next) };
+            assembled = self.assemble_log(key, tip, at, next).await?;
+            aim = aim.saturating_sub(tokens.saturating_sub(tokens_max).max(1));
+        }
+        let first = assembled.state.cut.as_ref().map_or(Seq(1), |cut| cut.first_kept);
+        let snipped = (first.0..=at.turn.last_seq.0).map(Seq).collect();
+        let next = WindowState { snipped, ..WindowState::clone(&assembled.state) };
+        let next = StateAt { number: state.number, state: Arc::new(next) };
+        assembled = self.assemble_log(key, tip, at, next).await?;
+        let window = assembled.assembler.window(close_pending);
+        let tokens = window.tokens();
+        if tokens <= tokens_max {
+            return Ok(assembled);
+        }
+        let last = atoms(&window).last().map_or(0, |atom| atom.tokens);
+        Err(Error::WindowCannotFit {
+            session: key.session.clone(),
+            context: tip.session.profile.context_window_tokens,
+            rest: tokens_max,
+            head: tokens.saturating_sub(last),
+            last,
+        })
+    }
+
+    /// The items of a window that was served before; nothing if its state is not of
+    /// this log.
     pub(super) async fn window_items(
         &self,
         key: &SessionKey,
         tip: &Tip,
         at: &Position,
-        close_pending: bool,
-    ) -> Result<Vec<Item>, Error> {
-        let state = self.assemble_log(key, tip, at).await?;
-        Ok(state.assembler.window(close_pending).items_from(0).collect())
+        window: &WindowId,
+    ) -> Result<Option<Vec<Item>>, Error> {
+        let recorded = match window.window_state {
+            0 => Some(StateAt::default()),
+            number => self.state_numbered(key, at, number).await?.map(StateAt::new),
+        };
+        let Some(state) = recorded else { return Ok(None) };
+        let close_pending = window.close_pending;
+        let assembled = match window.cut_to {
+            0 => self.assemble_log(key, tip, at, state).await?,
+            tokens_max => self.assemble_cut(key, tip, at, state, tokens_max, close_pending).await?,
+        };
+        Ok(Some(assembled.assembler.window(close_pending).items_from(0).collect()))
     }
 
     /// Takes the entries of a turn that was just committed into the session's
@@ -352,9 +497,14 @@ impl Engine {
         tip: &Tip,
         at: &Position,
         preamble: Option<&Preamble>,
-        state: &Assembled,
+        (state, cut_to): (&Assembled, u64),
         held: Result<WindowId, FullReason>,
     ) -> Restored {
+        let held = held.and_then(|held| match held.window_state == state.state_number {
+            _ if held.cut_to != 0 || cut_to != 0 => Err(FullReason::ParametersChanged),
+            true => Ok(held),
+            false => Err(FullReason::Revised),
+        });
         let SessionKey { tenant, session } = &request.key;
         let window = state.assembler.window(request.close_pending);
         // The preamble that was current at the version that was served is another
@@ -389,6 +539,8 @@ impl Engine {
             known: at.turn.version,
             window_revision: tip.head.window_revision,
             config_revision: tip.head.config_revision,
+            window_state: state.state_number,
+            cut_to,
             close_pending: request.close_pending,
             receipt: receipt_prefix(at.turn.receipt),
         };
@@ -416,10 +568,28 @@ impl Engine {
                 unanswered: window.unanswered().clone(),
                 next: window.next(),
                 tokens_estimated: !counter.is_exact() || tip.session.has_other_counts,
+                window_state: state.state_number,
+                cut: state.state.cut.clone().filter(|cut| cut.omitted_entries > 0),
+                is_cut_for_request: cut_to != 0,
             },
             items,
         }
     }
+}
+
+/// The tokens that messages may take, if those of a window are more.
+fn excess(
+    request: &RestoreRequest,
+    tip: &Tip,
+    preamble: Option<&Preamble>,
+    state: &Assembled,
+) -> Option<u64> {
+    if request.is_whole {
+        return None;
+    }
+    let room = tip.session.profile.room(request.reserve_tokens, request.fixed_overhead_tokens)?;
+    let rest = room.usable().saturating_sub(preamble.map_or(0, |preamble| preamble.tokens));
+    (state.assembler.window(request.close_pending).tokens() > rest).then_some(rest.max(1))
 }
 
 /// The repairs that a header lists.

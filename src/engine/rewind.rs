@@ -63,7 +63,10 @@ impl Engine {
             let outcome = self.inner.meta.commit_turn(new).await;
             self.inner.caches.forget(key);
             match outcome {
-                Ok(CommitOutcome::Committed) => return self.written_session(key).await,
+                Ok(CommitOutcome::Committed) => {
+                    self.carry_pins(key, tip.head.window_state, key).await;
+                    return self.written_session(key).await;
+                }
                 // The next round reads what came of it.
                 Ok(CommitOutcome::NotAsExpected) => {}
                 Err(error) if error.kind == ErrorKind::Duplicate => {}

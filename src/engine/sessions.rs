@@ -149,6 +149,7 @@ impl Engine {
             turn: RecordedTurn { turn, reply: "{}".to_owned() },
             preamble,
             source: None,
+            window_state: (0, 0),
         };
         match self.inner.meta.create_session(new).await? {
             CreateOutcome::Created => self.written_session(&key).await,

@@ -146,7 +146,7 @@ impl Engine {
             ));
         }
         let served = self.position(key, tip, window.served).await?;
-        let items = self.window_items(key, tip, &served, window.close_pending).await?;
+        let items = self.window_items(key, tip, &served, &window).await?.ok_or_else(unknown_window)?;
         let mut contents = self.received_contents(key, items.iter().map(|item| &item.payload)).await?;
         let since =
             self.entries(key, &newest, served.turn.last_seq.next(), tip.turn.last_seq, vec![]).await?;

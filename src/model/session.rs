@@ -101,9 +101,19 @@ pub struct Head {
     pub fence: u64,
     /// When the session last changed.
     pub updated_at: Micros,
+    /// Number of the newest window state; 0 if there is none.
+    pub window_state: u64,
+    /// Tokens of the window when that was recorded, less those of the log.
+    pub window_offset: i64,
 }
 
 impl Head {
+    /// Tokens of the window of a log of so many tokens, as far as can be told
+    /// without making it.
+    pub fn window_tokens(&self, log_tokens: u64) -> u64 {
+        log_tokens.saturating_add_signed(self.window_offset)
+    }
+
     /// Whether what windows take from the configuration is as it was at these
     /// revisions. Labels and the like revise the configuration alone, a late
     /// result the window alone; all else revises both.

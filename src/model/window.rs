@@ -8,6 +8,14 @@ use bytes::Bytes;
 pub enum Origin {
     /// Entries of the log, as they are or merged as the API demands.
     Log,
+    /// Entries of the log of which long texts are shown by their ends alone.
+    Snipped,
+    /// What stands for entries that left, and pins.
+    Summary,
+    /// Pins alone.
+    Pin,
+    /// Says what was left out.
+    Notice,
     /// Made by the service so that the API accepts the window.
     Repair,
 }

@@ -371,6 +371,10 @@ pub(super) fn read_header(header: &ReadHeader) -> pb::ReadHeader {
 pub(super) fn item(item: &Item) -> pb::WindowItem {
     let origin = match item.origin {
         Origin::Log => pb::ItemOrigin::Log,
+        Origin::Snipped => pb::ItemOrigin::Snipped,
+        Origin::Summary => pb::ItemOrigin::Summary,
+        Origin::Pin => pb::ItemOrigin::Pin,
+        Origin::Notice => pb::ItemOrigin::Notice,
         Origin::Repair => pb::ItemOrigin::Repair,
     };
     pb::WindowItem {
@@ -412,6 +416,13 @@ pub(super) fn window_header(header: WindowHeader) -> pb::WindowHeader {
         unanswered_calls: header.unanswered.into_iter().map(unanswered_call).collect(),
         next: next.into(),
         tokens_estimated: header.tokens_estimated,
+        cut: header.cut.map(|cut| pb::WindowCut {
+            compaction: header.window_state,
+            first_kept_seq: cut.first_kept.0,
+            omitted_entries: cut.omitted_entries,
+            omitted_tokens: cut.omitted_tokens,
+            for_this_request: header.is_cut_for_request,
+        }),
     }
 }
 

@@ -49,6 +49,19 @@ pub(super) fn read_turn_token(token: &str) -> Result<Option<Version>, Error> {
         .ok_or_else(wrong_token)
 }
 
+/// Where a page of compactions ends: the last one on it.
+pub(super) fn compaction_token(number: u64) -> String {
+    URL_SAFE_NO_PAD.encode(number.to_string())
+}
+
+/// Reads a token of [`compaction_token`].
+pub(super) fn read_compaction_token(token: &str) -> Result<Option<u64>, Error> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    decode(token).and_then(|text| text.parse().ok()).map(Some).ok_or_else(wrong_token)
+}
+
 /// Where a page of outputs ends: the last one on it.
 pub(super) fn output_token(output: &OutputId) -> String {
     URL_SAFE_NO_PAD.encode(output.as_str())

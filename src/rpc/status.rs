@@ -69,6 +69,27 @@ pub fn to_status(error: &Error) -> Status {
                 format!("{bytes} bytes in the journal"),
             );
         }
+        Error::WindowCannotFit { session, context, rest, head, last } => {
+            tell("session", session.resource_name());
+            for (name, tokens) in [
+                ("context_window_tokens", context),
+                ("message_tokens", rest),
+                ("kept_tokens", head),
+                ("last_step_tokens", last),
+            ] {
+                tell(name, tokens.to_string());
+            }
+            details.add_precondition_failure_violation(
+                "WINDOW_FITS",
+                session.resource_name(),
+                "shorten the last step, unpin, or choose a model with a larger window",
+            );
+        }
+        Error::ContextWindowUnknown { session } => tell("session", session.resource_name()),
+        Error::CompactionNotFound { session, number } => {
+            tell("session", session.resource_name());
+            tell("compaction", number.to_string());
+        }
         Error::Overloaded { limit } | Error::OutputTooLarge { limit } => {
             tell("limit_bytes", limit.to_string());
         }
@@ -128,13 +149,18 @@ fn chain(error: &impl std::error::Error) -> String {
 pub(super) fn code(reason: Reason) -> Code {
     match reason {
         Reason::InvalidField | Reason::RequestIdReused => Code::InvalidArgument,
-        Reason::SessionNotFound | Reason::VersionNotFound | Reason::OutputNotFound => Code::NotFound,
+        Reason::SessionNotFound
+        | Reason::VersionNotFound
+        | Reason::OutputNotFound
+        | Reason::CompactionNotFound => Code::NotFound,
         Reason::SessionExists => Code::AlreadyExists,
         Reason::OutputTooLarge => Code::OutOfRange,
         Reason::VersionMismatch | Reason::EtagMismatch | Reason::Contention => Code::Aborted,
-        Reason::SnapshotContradictsLog | Reason::LineageTooDeep | Reason::NewerFormat => {
-            Code::FailedPrecondition
-        }
+        Reason::SnapshotContradictsLog
+        | Reason::LineageTooDeep
+        | Reason::NewerFormat
+        | Reason::WindowCannotFit
+        | Reason::ContextWindowUnknown => Code::FailedPrecondition,
         Reason::JournalFull
         | Reason::MetadataUnavailable
         | Reason::ObjectsUnavailable

@@ -14,8 +14,8 @@ use tonic::{Request, Response, Status};
 /// `TranscriptService` over an engine.
 #[derive(Debug, Clone)]
 pub struct Transcripts {
-    engine: Engine,
-    tenant: TenantId,
+    pub(super) engine: Engine,
+    pub(super) tenant: TenantId,
 }
 
 type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -102,6 +102,7 @@ impl Transcripts {
                 reserve_tokens: request.reserve_tokens,
                 fixed_overhead_tokens: request.fixed_overhead_tokens,
                 close_pending: request.close_pending,
+                is_whole: request.compression == pb::CompressionMode::None as i32,
             })
             .await?;
         let header = Part::Header(convert::window_header(restored.header));
@@ -185,6 +186,34 @@ impl pb::transcript_service_server::TranscriptService for Transcripts {
         request: Request<pb::ReadTranscriptRequest>,
     ) -> Result<Response<Self::ReadTranscriptStream>, Status> {
         observe("ReadTranscript", self.read(request.into_inner())).await
+    }
+
+    async fn compact_transcript(
+        &self,
+        request: Request<pb::CompactTranscriptRequest>,
+    ) -> Result<Response<pb::CompactTranscriptResponse>, Status> {
+        observe("CompactTranscript", self.compact(request.into_inner())).await
+    }
+
+    async fn list_compactions(
+        &self,
+        request: Request<pb::ListCompactionsRequest>,
+    ) -> Result<Response<pb::ListCompactionsResponse>, Status> {
+        observe("ListCompactions", self.list_compactions(request.into_inner())).await
+    }
+
+    async fn get_compaction(
+        &self,
+        request: Request<pb::GetCompactionRequest>,
+    ) -> Result<Response<pb::Compaction>, Status> {
+        observe("GetCompaction", self.get_compaction(request.into_inner())).await
+    }
+
+    async fn undo_compaction(
+        &self,
+        request: Request<pb::UndoCompactionRequest>,
+    ) -> Result<Response<pb::Compaction>, Status> {
+        observe("UndoCompaction", self.undo_compaction(request.into_inner())).await
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::clock::Micros;
 use crate::model::{
     Branch, BranchId, CompressionPath, Deletion, Digest, GenerationId, Head, Labels, Output, OutputId,
-    Preamble, RequestId, Segment, Seq, Session, SessionId, TenantId, Turn, Version,
+    Preamble, RecordedState, RequestId, Segment, Seq, Session, SessionId, TenantId, Turn, Version,
 };
 use crate::store::StoreError;
 use async_trait::async_trait;
@@ -86,6 +86,9 @@ pub struct NewSession {
     /// Of a fork: the source session, which must be live, and the branch on
     /// which the fork begins, which must still be there.
     pub source: Option<(SessionId, BranchId)>,
+    /// Of a fork: number of the source's window state, and its window's tokens less
+    /// those of its log; else 0.
+    pub window_state: (u64, i64),
 }
 
 /// What became of a creation.
@@ -240,6 +243,17 @@ pub struct SessionQuery {
     pub after: Option<(Micros, SessionId)>,
     /// How many.
     pub limit: u32,
+}
+
+/// A window state to be recorded.
+#[derive(Clone, Debug)]
+pub struct NewWindowState {
+    /// The session.
+    pub key: SessionKey,
+    /// The state, whose version is found when it is written.
+    pub state: RecordedState,
+    /// Tokens of the window less those of the log.
+    pub window_offset: i64,
 }
 
 /// A branch whose journal is to be sealed.
@@ -454,6 +468,22 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     /// Segments of a branch that hold entries from `first` to `last`, in order.
     async fn segments(&self, key: &BranchKey, first: Seq, last: Seq) -> Result<Vec<Segment>, StoreError>;
 
+    // --- Window states ---
+
+    /// Window states of a branch that were recorded up to version `last` and have
+    /// numbers under `before`, the newest first.
+    async fn window_states(
+        &self,
+        key: &BranchKey,
+        last: Version,
+        before: u64,
+        limit: u32,
+    ) -> Result<Vec<RecordedState>, StoreError>;
+
+    /// Records a window state as the session's newest, if it is on that branch and
+    /// its newest has the number before. The version is that of its head.
+    async fn commit_window_state(&self, new: NewWindowState) -> Result<CommitOutcome, StoreError>;
+
     // --- Sealing ---
 
     /// Branches whose journals are due, those with the most bytes first.
@@ -609,6 +639,8 @@ pub struct RebuiltRows {
     pub branches: Vec<Branch>,
     /// Turns, each with the session that made it.
     pub turns: Vec<(SessionId, RecordedTurn)>,
+    /// Window states, each with the session that made it.
+    pub window_states: Vec<(SessionId, RecordedState)>,
     /// Segments.
     pub segments: Vec<Segment>,
     /// The manifest.

@@ -18,15 +18,16 @@ mod sessions;
 mod sqlite;
 mod sweeps;
 mod turns;
+mod window_states;
 
 use crate::clock::Micros;
 use crate::model::{
-    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RequestId, Segment, Seq, SessionId,
+    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RecordedState, RequestId, Segment, Seq, SessionId,
     TenantId, Version,
 };
 use crate::store::meta::{
     BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, MetaStore, NewOutput, NewRollUp,
-    NewSeal, NewSession, NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate,
+    NewSeal, NewSession, NewTurn, NewWindowState, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate,
     SealPolicy, SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
 };
 use crate::store::{ErrorKind, StoreError};
@@ -113,6 +114,20 @@ impl MetaStore for SqlMetaStore {
 
     async fn preambles(&self, key: &SessionKey) -> Result<Vec<Preamble>, StoreError> {
         sessions::preambles(self.db.as_ref(), key).await
+    }
+
+    async fn window_states(
+        &self,
+        key: &BranchKey,
+        last: Version,
+        before: u64,
+        limit: u32,
+    ) -> Result<Vec<RecordedState>, StoreError> {
+        window_states::list(self.db.as_ref(), key, last, before, limit).await
+    }
+
+    async fn commit_window_state(&self, new: NewWindowState) -> Result<CommitOutcome, StoreError> {
+        window_states::commit(self.db.as_ref(), new).await
     }
 
     async fn segment_bytes(&self, key: &SessionKey) -> Result<u64, StoreError> {

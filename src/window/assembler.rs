@@ -11,10 +11,11 @@ use crate::format::{
     Answer, CallIds, CallTracker, Meeting, Pushed, Reading, ResultPlace, Role, Serving, canonical_digest,
     replacement_id, rules,
 };
-use crate::model::{CallState, Entry, Repair, RepairKind, Seq, WireFormat};
+use crate::model::{CallState, Entry, Origin, Repair, RepairKind, Seq, WindowState, WireFormat};
 use crate::tokens::TokenCounter;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Makes windows of a log that it takes in entry by entry.
 ///
@@ -25,6 +26,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 pub struct Assembler {
     pub(super) api: Api,
     pub(super) tracker: CallTracker,
+    /// What is shown besides the log.
+    pub(super) state: Arc<WindowState>,
     /// The messages of the log.
     pub(super) messages: Vec<Seq>,
     /// The entries that are shown in their round, in order.
@@ -58,7 +61,25 @@ impl Assembler {
     /// An assembler of windows for `format`, with no entry yet. What it makes
     /// itself is counted by `counter`.
     pub fn new(format: WireFormat, counter: TokenCounter) -> Self {
+        Self::with_state(format, counter, Arc::default(), vec![])
+    }
+
+    /// An assembler of windows with a state. `kept` are the entries before its cut
+    /// that stay; the log's entries from the cut on are to be pushed.
+    pub fn with_state(
+        format: WireFormat,
+        counter: TokenCounter,
+        state: Arc<WindowState>,
+        kept: Vec<Entry>,
+    ) -> Self {
+        let mut assembler = Self::empty(format, counter, state);
+        assembler.begin(kept);
+        assembler
+    }
+
+    fn empty(format: WireFormat, counter: TokenCounter, state: Arc<WindowState>) -> Self {
         Self {
+            state,
             api: Api { format, rules: rules(format), counter },
             tracker: CallTracker::new(format, CallState::default()),
             messages: Vec::new(),
@@ -88,16 +109,18 @@ impl Assembler {
 
     /// Prepares entries for this assembler, in any order and on any thread:
     /// most of what a push costs, and nothing of it depends on the log.
-    pub fn preparation(&self) -> impl Fn(Entry) -> Prepared + Copy + Send + 'static {
-        let api = self.api;
-        move |entry| Prepared::new(api, entry)
+    pub fn preparation(&self) -> impl Fn(Entry) -> Prepared + Clone + Send + 'static {
+        let (api, state) = (self.api, self.state.clone());
+        move |entry| Prepared::new(api, &state, entry)
     }
 
     /// Takes in the log's next entry, which was prepared for this assembler.
     pub fn push_prepared(&mut self, prepared: Prepared) {
         let Prepared { entry, message } = prepared;
-        let Some(Message { payload, mends, reading, tokens }) = message else { return };
-        self.messages.push(entry.seq);
+        let Some(Message { payload, mends, reading, tokens, origin }) = message else { return };
+        if matches!(origin, Origin::Log | Origin::Snipped) {
+            self.messages.push(entry.seq);
+        }
         for (kind, detail) in &mends {
             self.repair(*kind, entry.seq, "", detail);
         }
@@ -118,6 +141,8 @@ impl Assembler {
             slot.payload = payload;
             slot.is_altered = true;
         }
+        slot.is_altered |= origin != Origin::Log;
+        slot.origin = origin;
         match reading.serving {
             Serving::Omitted => {
                 let why = if self.api.rules.roles.contains(&reading.role) {

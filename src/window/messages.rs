@@ -217,7 +217,7 @@ impl<'a> Renderer<'a> {
                 let payload = head.message.with_blocks(&blocks);
                 let tokens =
                     is_whole.then(|| slots.iter().fold(0, |sum, slot| slot.tokens.saturating_add(sum)));
-                self.composed(payload, slots.iter().map(|slot| slot.seq).collect(), tokens)
+                self.composed(payload, slots, tokens)
             }
         };
         self.rendered.items.push(item);
@@ -302,8 +302,8 @@ impl<'a> Renderer<'a> {
                 let is_added = results.iter().any(|result| result.source.is_none());
                 let is_whole = !is_added && sources.iter().all(Source::is_whole);
                 let tokens = sources.iter().fold(0, |sum, source| source.slot.tokens.saturating_add(sum));
-                let seqs = sources.iter().map(|source| source.slot.seq).collect();
-                self.composed(payload, seqs, is_whole.then_some(tokens))
+                let slots: Vec<_> = sources.iter().map(|source| source.slot).collect();
+                self.composed(payload, &slots, is_whole.then_some(tokens))
             }
         };
         self.rendered.items.push(item);
@@ -331,7 +331,8 @@ impl<'a> Renderer<'a> {
 
     /// An item that is no entry as it was recorded. Its tokens are those of the
     /// entries if they are all in it.
-    fn composed(&mut self, payload: Bytes, seqs: Vec<Seq>, tokens: Option<u64>) -> RenderedItem {
+    fn composed(&mut self, payload: Bytes, slots: &[&Slot], tokens: Option<u64>) -> RenderedItem {
+        let seqs: Vec<_> = slots.iter().filter(|slot| slot.is_of_log()).map(|slot| slot.seq).collect();
         if seqs.len() > 1 {
             self.rendered.repair(
                 RepairKind::Merged,
@@ -340,7 +341,12 @@ impl<'a> Renderer<'a> {
                 "one message where the API takes no more",
             );
         }
-        let origin = if seqs.is_empty() { Origin::Repair } else { Origin::Log };
+        let made_up = slots.iter().find(|slot| slot.origin != Origin::Log);
+        let origin = match (made_up, slots) {
+            (Some(slot), _) => slot.origin,
+            (None, []) => Origin::Repair,
+            (None, _) => Origin::Log,
+        };
         let tokens = tokens.unwrap_or_else(|| self.api.tokens(&payload));
         RenderedItem { item: Item { payload, origin, seqs, tokens }, entry: None }
     }

@@ -77,6 +77,8 @@ pub(super) struct Slot {
     pub(super) payload: Bytes,
     /// Whether the payload is other than the entry's.
     pub(super) is_altered: bool,
+    /// Where it comes from.
+    pub(super) origin: Origin,
     pub(super) makes_calls: bool,
     pub(super) has_results: bool,
     /// Whether the API takes it whole only if the model goes on.
@@ -92,6 +94,7 @@ impl Slot {
             tokens: entry.tokens,
             payload: entry.payload,
             is_altered: false,
+            origin: Origin::Log,
             makes_calls: !reading.calls.is_empty(),
             has_results: !reading.results.is_empty(),
             is_unfinished: reading.ends_with_reasoning,
@@ -109,7 +112,13 @@ impl Slot {
     }
 
     pub(super) fn item(&self) -> Item {
-        Item { payload: self.payload.clone(), origin: Origin::Log, seqs: vec![self.seq], tokens: self.tokens }
+        let seqs = if self.is_of_log() { vec![self.seq] } else { vec![] };
+        Item { payload: self.payload.clone(), origin: self.origin, seqs, tokens: self.tokens }
+    }
+
+    /// Whether it shows an entry, rather than something made up.
+    pub(super) fn is_of_log(&self) -> bool {
+        matches!(self.origin, Origin::Log | Origin::Snipped)
     }
 }
 

@@ -36,6 +36,11 @@ impl<'a> Window<'a> {
         window
     }
 
+    /// What it is a window of.
+    pub(super) fn log(&self) -> &'a Assembler {
+        self.log
+    }
+
     /// Number of items.
     pub fn len(&self) -> usize {
         let tail = self.tail_index();

@@ -116,16 +116,23 @@ fn cuts(length: usize) -> impl Iterator<Item = usize> {
 
 #[test]
 fn recorded_conversations_have_windows_at_every_cut() {
-    let Some(folder) = transcripts() else { return };
+    each_conversation(check);
+}
+
+/// Looks at each recorded conversation and whether it can be judged; returns how
+/// many there are.
+pub(super) fn each_conversation(mut look: impl FnMut(WireFormat, &str, &[Entry], bool)) -> usize {
+    let Some(folder) = transcripts() else { return 0 };
     let mut count = 0;
     for (format, part, names, members) in RECORDINGS {
         for (name, log) in conversations(&folder.join(part), names, members) {
             let is_judged = !UNJUDGED.iter().any(|unjudged| name.starts_with(unjudged));
-            check(*format, &name, &log, is_judged);
+            look(*format, &name, &log, is_judged);
             count += 1;
         }
     }
     assert_eq!(count, CONVERSATIONS);
+    count
 }
 
 fn check(format: WireFormat, name: &str, log: &[Entry], is_judged: bool) {

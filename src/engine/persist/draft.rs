@@ -165,7 +165,7 @@ impl Engine {
         base: &Base,
     ) -> PersistReply {
         let room = tip.session.profile.room(None, 0);
-        let filled = turn.log_tokens.saturating_add(tip.head.preamble_tokens);
+        let filled = tip.head.window_tokens(turn.log_tokens).saturating_add(tip.head.preamble_tokens);
         #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
         let window_fill = room.map(|room| filled as f64 / room.usable().max(1) as f64);
         let compaction = room.map(|room| {

@@ -3,19 +3,27 @@
 use super::compute;
 use crate::codec::window_id::{ReceiptPrefix, receipt_prefix};
 use crate::engine::Error;
-use crate::model::{BranchId, Digest, Entry, Head, Seq, Session, Turn, Version};
+use crate::engine::window_state::StateAt;
+use crate::model::{BranchId, Digest, Entry, Head, Seq, Session, Turn, Version, WindowState};
 use crate::store::meta::Tip;
 use crate::tokens::TokenCounter;
 use crate::window::{Assembler, Prepared};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// The log of a branch up to a version, assembled.
 #[derive(Debug)]
-pub(super) struct Assembled {
+pub(in crate::engine) struct Assembled {
     branch: BranchId,
     window_revision: u64,
     config_revision: u64,
+    /// Number of the head's newest window state.
+    head_state: u64,
+    /// Number of the window state that it has.
+    pub(super) state_number: u64,
+    /// That state.
+    pub(in crate::engine) state: Arc<WindowState>,
     /// Receipt of the newest turn: tells apart logs of the same version, as
     /// after a restore of the database.
     pub(super) receipt: Digest,
@@ -25,7 +33,7 @@ pub(super) struct Assembled {
     /// Turns that have entries, and the newest turn of all: version and newest
     /// seq.
     versions: Vec<(Version, Seq)>,
-    pub(super) assembler: Assembler,
+    pub(in crate::engine) assembler: Assembler,
     /// Bytes that it takes, roughly.
     pub(super) bytes: usize,
 }
@@ -44,18 +52,23 @@ const BATCH_BYTES: usize = 2 << 20;
 const BATCHES: usize = 4;
 
 impl Assembled {
-    /// Before its first entry.
-    pub(super) fn new(session: &Session, head: &Head, turn: &Turn) -> Self {
+    /// Before the first entry from its cut on; `kept` are those before it that stay.
+    pub(super) fn new(session: &Session, head: &Head, turn: &Turn, at: StateAt, kept: Vec<Entry>) -> Self {
         let counter = TokenCounter::new(session.format, session.tokenizer());
+        let StateAt { number, state } = at;
+        let bytes = kept.iter().map(|entry| entry.payload.len() + ENTRY_OVERHEAD_BYTES).sum();
         Self {
             branch: turn.branch.clone(),
             window_revision: head.window_revision,
             config_revision: head.config_revision,
+            head_state: head.window_state,
+            state_number: number,
+            state: state.clone(),
             receipt: turn.receipt,
             earlier: VecDeque::new(),
             versions: vec![(Version(0), Seq(0))],
-            assembler: Assembler::new(session.format, counter),
-            bytes: 0,
+            assembler: Assembler::with_state(session.format, counter, state, kept),
+            bytes,
         }
     }
 
@@ -68,7 +81,9 @@ impl Assembled {
     /// may have grown, and a late result may have revised what is here, which
     /// taking in the entries does as well.
     pub(super) fn is_of(&self, head: &Head) -> bool {
-        self.branch == head.branch && head.is_configured_as(self.window_revision, self.config_revision)
+        self.branch == head.branch
+            && self.head_state == head.window_state
+            && head.is_configured_as(self.window_revision, self.config_revision)
     }
 
     /// The newest turn.
@@ -114,6 +129,7 @@ impl Assembled {
         let prepare = self.assembler.preparation();
         let mut batches = stream::iter(batches(entries))
             .map(|(bytes, batch)| {
+                let prepare = prepare.clone();
                 compute(bytes, move || (bytes, batch.into_iter().map(prepare).collect::<Vec<_>>()))
             })
             .buffered(BATCHES);

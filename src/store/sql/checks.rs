@@ -1,7 +1,7 @@
 //! Walking all rows, and writing rows that a rebuild found.
 
 use super::connection::{Database, Lane, Sql, Transaction, args};
-use super::{rows, seals, sessions, turns};
+use super::{rows, seals, sessions, turns, window_states};
 use crate::model::{Branch, Digest, Head, Preamble, Session, TenantId};
 use crate::store::StoreError;
 use crate::store::meta::{BranchKey, RebuiltRows, SessionKey, Tombstone};
@@ -67,6 +67,9 @@ pub(super) async fn load(db: &dyn Database, new: RebuiltRows) -> Result<(), Stor
     for (session, turn) in &new.turns {
         tx.execute(turns::INSERT_TURN, rows::turn_args(tenant, session, turn)?).await?;
     }
+    for (session, state) in &new.window_states {
+        tx.execute(window_states::INSERT, window_states::insert_args(tenant, session, state)?).await?;
+    }
     for segment in &new.segments {
         tx.execute(seals::INSERT_SEGMENT, rows::segment_args(tenant, segment)).await?;
     }
@@ -90,8 +93,8 @@ async fn load_session(
 ) -> Result<(), StoreError> {
     let insert_head = Sql::both(
         "INSERT INTO head (tenant, session_id, deleted, version, branch_id, receipt, config_revision, window_revision, \
-         preamble_revision, preamble_tokens, journal_bytes, fence, updated_at) \
-         VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+         preamble_revision, preamble_tokens, journal_bytes, fence, updated_at, window_state, window_offset) \
+         VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
     );
     let Head {
         version,
@@ -104,6 +107,8 @@ async fn load_session(
         journal_bytes,
         fence,
         updated_at,
+        window_state,
+        window_offset,
     } = head;
     let values = args![
         tenant,
@@ -117,7 +122,9 @@ async fn load_session(
         *preamble_tokens,
         *journal_bytes,
         *fence,
-        *updated_at
+        *updated_at,
+        *window_state,
+        *window_offset
     ];
     tx.execute(insert_head, values).await?;
     tx.execute(sessions::INSERT_SESSION, sessions::session_args(tenant, session)?).await?;

@@ -30,8 +30,11 @@ macro_rules! migration {
 }
 
 /// All migrations, in order.
-pub const MIGRATIONS: &[PairedMigration] =
-    &[migration!(1, "0001_create_sessions"), migration!(2, "0002_create_outputs")];
+pub const MIGRATIONS: &[PairedMigration] = &[
+    migration!(1, "0001_create_sessions"),
+    migration!(2, "0002_create_outputs"),
+    migration!(3, "0003_create_window_states"),
+];
 
 /// Number of the newest migration.
 pub(super) fn newest() -> i64 {

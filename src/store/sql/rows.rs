@@ -110,7 +110,7 @@ macro_rules! segment_columns {
 
 pub(super) use {branch_columns, journal_columns, segment_columns, turn_columns};
 
-fn corrupt(what: impl std::fmt::Display) -> StoreError {
+pub(super) fn corrupt(what: impl std::fmt::Display) -> StoreError {
     StoreError::new(ErrorKind::Corrupt, format!("unexpected value in a row: {what}"))
 }
 
@@ -149,7 +149,8 @@ pub(super) fn session(row: &mut Row) -> Result<Session, StoreError> {
 macro_rules! head_columns {
     () => {
         "head.version, head.branch_id, head.receipt, head.config_revision, head.window_revision, head.preamble_revision, \
-         head.preamble_tokens, head.journal_bytes, head.fence, head.updated_at"
+         head.preamble_tokens, head.journal_bytes, head.fence, head.updated_at, head.window_state, \
+         head.window_offset"
     };
 }
 pub(super) use head_columns;
@@ -166,6 +167,8 @@ pub(super) fn head(row: &mut Row) -> Result<Head, StoreError> {
         journal_bytes: row.next()?,
         fence: row.next()?,
         updated_at: micros(row)?,
+        window_state: row.next()?,
+        window_offset: row.next()?,
     })
 }
 

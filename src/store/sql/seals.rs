@@ -302,6 +302,7 @@ pub(super) async fn release_branch(
         Sql::both("DELETE FROM output_held WHERE tenant = $1 AND branch_id = $2"),
         Sql::both("DELETE FROM output WHERE tenant = $1 AND branch_id = $2"),
         Sql::both("DELETE FROM journal WHERE tenant = $1 AND branch_id = $2"),
+        Sql::both("DELETE FROM window_state WHERE tenant = $1 AND branch_id = $2"),
         Sql::both("DELETE FROM turn WHERE tenant = $1 AND branch_id = $2"),
         Sql::both("DELETE FROM branch WHERE tenant = $1 AND branch_id = $2"),
     ] {

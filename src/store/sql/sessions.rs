@@ -41,7 +41,8 @@ pub(super) fn session_args<'a>(
 
 /// Creates a session with its first rows.
 pub(super) async fn create(db: &dyn Database, new: NewSession) -> Result<CreateOutcome, StoreError> {
-    let NewSession { tenant, session, branch, turn, preamble, source } = &new;
+    let NewSession { tenant, session, branch, turn, preamble, source, window_state } = &new;
+    let (state, offset) = *window_state;
     let mut tx = db.begin(Lane::Write).await?;
     if let Some((source, branch)) = source
         && !is_fork_source(tx.as_mut(), tenant, source, branch).await?
@@ -51,8 +52,8 @@ pub(super) async fn create(db: &dyn Database, new: NewSession) -> Result<CreateO
     }
     let insert_head = Sql::both(
         "INSERT INTO head (tenant, session_id, deleted, version, branch_id, receipt, config_revision, window_revision, \
-         preamble_revision, preamble_tokens, journal_bytes, fence, updated_at) \
-         VALUES ($1, $2, 0, $3, $4, $5, 1, 1, $6, $7, 0, 0, $8) \
+         preamble_revision, preamble_tokens, journal_bytes, fence, updated_at, window_state, window_offset) \
+         VALUES ($1, $2, 0, $3, $4, $5, 1, 1, $6, $7, 0, 0, $8, $9, $10) \
          ON CONFLICT (tenant, session_id) DO NOTHING",
     );
     let (revision, tokens) =
@@ -66,7 +67,9 @@ pub(super) async fn create(db: &dyn Database, new: NewSession) -> Result<CreateO
         first.receipt,
         revision,
         tokens,
-        session.created_at
+        session.created_at,
+        state,
+        offset
     ];
     if tx.execute(insert_head, head).await? == 0 {
         let taken = Sql::both("SELECT deleted FROM head WHERE tenant = $1 AND session_id = $2");
@@ -211,7 +214,7 @@ pub(super) async fn tip(
 
 /// Skips the columns of a tip.
 fn skip_tip(row: Row) -> Row {
-    const TIP_COLUMNS: usize = 3 + 10 + 9 + 18;
+    const TIP_COLUMNS: usize = 3 + 12 + 9 + 18;
     row.skip(TIP_COLUMNS)
 }
 

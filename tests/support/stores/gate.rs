@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, oneshot};
 use turnkeep::clock::Micros;
 use turnkeep::model::{
-    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RequestId, Segment, Seq, SessionId,
+    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RecordedState, RequestId, Segment, Seq, SessionId,
     TenantId, Version,
 };
 use turnkeep::store::blob::{BlobInfo, BlobUpload};
 use turnkeep::store::meta::{
     BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, NewOutput, NewRollUp, NewSeal,
-    NewSession, NewTurn, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy,
+    NewSession, NewTurn, NewWindowState, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy,
     SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
 };
 use turnkeep::store::{BlobStore, ErrorKind, MetaStore, StoreError};
@@ -254,6 +254,8 @@ gated! {
     branches_of_session(key: &SessionKey) -> Vec<Branch>;
     journal(key: &BranchKey, first: Version, last: Version) -> Vec<JournalRow>;
     segments(key: &BranchKey, first: Seq, last: Seq) -> Vec<Segment>;
+    window_states(key: &BranchKey, last: Version, before: u64, limit: u32) -> Vec<RecordedState>;
+    commit_window_state(new: NewWindowState) -> CommitOutcome;
     seal_candidates(policy: SealPolicy, now: Micros, limit: u32) -> Vec<SealCandidate>;
     commit_seal(seal: NewSeal) -> CommitOutcome;
     roll_up_candidates(policy: RollUpPolicy, after: Option<&BranchKey>, limit: u32) -> Vec<BranchKey>;

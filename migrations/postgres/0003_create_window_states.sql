@@ -1,0 +1,21 @@
+-- What windows are made with besides the log: cuts, snips, summaries and pins, one
+-- row for each time that it changed. A state belongs to the branch that its session
+-- was on, and goes with it.
+
+CREATE TABLE window_state (
+    tenant     TEXT   NOT NULL,
+    branch_id  TEXT   NOT NULL,
+    number     BIGINT NOT NULL, -- counts a session's states from 1
+    session_id TEXT   NOT NULL,
+    version    BIGINT NOT NULL, -- of the session when it was recorded
+    kind       TEXT   NOT NULL,
+    state      TEXT   NOT NULL, -- JSON
+    record     TEXT   NOT NULL, -- JSON: what is told of how it was made
+    created_at BIGINT NOT NULL,
+    PRIMARY KEY (tenant, branch_id, number)
+);
+
+-- The number of the session's newest state, 0 if there is none, and how many tokens
+-- more its window had then than its log.
+ALTER TABLE head ADD COLUMN window_state BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE head ADD COLUMN window_offset BIGINT NOT NULL DEFAULT 0;

@@ -1,0 +1,312 @@
+//! Compactions: making a window smaller, telling of it, undoing it.
+
+use super::restore::Assembled;
+use super::window_state::StateAt;
+use super::{Engine, Error};
+use crate::limits::{
+    APPEND_ATTEMPTS, CUT_ATTEMPTS, TRUNCATE_CEILING_PERCENT, TRUNCATE_FLOOR_PERCENT, WINDOW_STATES_PAGE,
+};
+use crate::model::{
+    CompressionPath, Cut, RecordedState, Room, StateKind, StateRecord, Version, WindowState,
+};
+use crate::store::meta::{CommitOutcome, NewWindowState, SessionKey, Tip};
+use crate::window::{Window, last_messages, truncate};
+use std::sync::Arc;
+
+/// How a window is made smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// The oldest steps leave until it has at most so many tokens with its preamble;
+    /// if not given, the floor of truncation.
+    Truncate {
+        /// The tokens.
+        target_tokens: Option<u64>,
+    },
+    /// So many of the newest messages stay, in whole steps.
+    LastMessages {
+        /// How many.
+        messages: u64,
+    },
+}
+
+/// A compaction to be made now.
+#[derive(Clone, Debug)]
+pub struct CompactRequest {
+    /// The session.
+    pub key: SessionKey,
+    /// How.
+    pub strategy: Strategy,
+    /// The version that the session must have.
+    pub expected_version: Option<Version>,
+}
+
+/// A page of compactions.
+#[derive(Clone, Debug)]
+pub struct CompactionPage {
+    /// The newest first.
+    pub compactions: Vec<RecordedState>,
+    /// The number before which the next page begins; none if this is the last.
+    pub next: Option<u64>,
+}
+
+/// A window state that is to follow another.
+pub(super) struct Proposal {
+    pub(super) kind: StateKind,
+    pub(super) state: WindowState,
+    pub(super) cause: String,
+    pub(super) undone: Option<u64>,
+    /// Tokens that messages may take after it; if they are more, it is cut deeper.
+    pub(super) tokens_max: Option<u64>,
+}
+
+/// The tokens over which a window with its preamble is truncated.
+fn ceiling(room: Room) -> u64 {
+    percent(room.context, TRUNCATE_CEILING_PERCENT).min(room.usable())
+}
+
+pub(super) fn percent(tokens: u64, share: u64) -> u64 {
+    u64::try_from(u128::from(tokens) * u128::from(share) / 100).unwrap_or(u64::MAX)
+}
+
+impl Engine {
+    /// Compacts a session's window. Gives the compaction; nothing if nothing could
+    /// leave.
+    pub async fn compact(&self, request: CompactRequest) -> Result<Option<RecordedState>, Error> {
+        let engine = self.clone();
+        self.detached(async move { engine.compact_detached(&request).await }).await
+    }
+
+    async fn compact_detached(&self, request: &CompactRequest) -> Result<Option<RecordedState>, Error> {
+        let key = &request.key;
+        self.revise_window(key, |tip, assembled| {
+            if let Some(expected) = request.expected_version.filter(|expected| *expected != tip.head.version) {
+                let current = tip.head.version;
+                return Err(Error::VersionMismatch { session: key.session.clone(), expected, current });
+            }
+            let window = assembled.assembler.window(false);
+            match request.strategy {
+                Strategy::Truncate { target_tokens } => {
+                    let room = || tip.session.profile.room(None, 0);
+                    let floor = || Some(percent(ceiling(room()?), TRUNCATE_FLOOR_PERCENT));
+                    let target = target_tokens.or_else(floor);
+                    let target = target
+                        .ok_or_else(|| Error::ContextWindowUnknown { session: key.session.clone() })?;
+                    let tokens_max = target.saturating_sub(tip.head.preamble_tokens).max(1);
+                    Ok(truncation(&window, assembled, tokens_max, "asked for"))
+                }
+                Strategy::LastMessages { messages } => Ok(last_messages(&window, messages)
+                    .map(|cut| proposal(assembled, cut, None, "asked for"))),
+            }
+        })
+        .await
+    }
+
+    /// Truncates the window of a session on a path without summaries, if a turn took
+    /// it over the ceiling. A failure is for the next turn to mend: the turn stands.
+    pub(super) async fn truncate_if_over(&self, key: &SessionKey) {
+        let Some(cached) = self.inner.caches.tips.get(key) else { return };
+        let tip = &cached.tip;
+        let over = |tokens: u64, tip: &Tip| {
+            let ceiling = ceiling(tip.session.profile.room(None, 0)?);
+            (tokens.saturating_add(tip.head.preamble_tokens) > ceiling).then_some(ceiling)
+        };
+        let is_truncated = tip.session.path != CompressionPath::Interactive;
+        if !is_truncated || over(tip.head.window_tokens(tip.turn.log_tokens), tip).is_none() {
+            return;
+        }
+        let revised = self.revise_window(key, |tip, assembled| {
+            let window = assembled.assembler.window(false);
+            let Some(ceiling) = over(window.tokens(), tip) else { return Ok(None) };
+            let floor = percent(ceiling, TRUNCATE_FLOOR_PERCENT);
+            let tokens_max = floor.saturating_sub(tip.head.preamble_tokens).max(1);
+            Ok(truncation(&window, assembled, tokens_max, "over half of the context window"))
+        });
+        match revised.await {
+            Ok(Some(_)) => {}
+            // Nothing can leave, or another replica was faster: either way the head
+            // in memory is out of date.
+            Ok(None) => self.inner.caches.tips.invalidate(key),
+            Err(error) => tracing::warn!(session = %key.session, error = %error, "a window was not truncated"),
+        }
+    }
+
+    /// Records what `propose` makes of a session's window, if it makes anything.
+    pub(super) async fn revise_window(
+        &self,
+        key: &SessionKey,
+        propose: impl Fn(&Tip, &Assembled) -> Result<Option<Proposal>, Error>,
+    ) -> Result<Option<RecordedState>, Error> {
+        for _ in 0..APPEND_ATTEMPTS {
+            let (mut tip, at, live) = self.current(key).await?;
+            let (proposal, tokens_before) = {
+                let assembled = live.lock();
+                (propose(&tip, &assembled)?, assembled.assembler.window(false).tokens())
+            };
+            let Some(proposal) = proposal else { return Ok(None) };
+            let number = tip.head.window_state + 1;
+            (tip.head.window_state, tip.head.window_revision) = (number, tip.head.window_revision + 1);
+            let state = StateAt { number, state: Arc::new(proposal.state) };
+            let mut next = self.assemble_log(key, &tip, &at, state).await?;
+            if let Some(tokens_max) = proposal.tokens_max {
+                next = self.cut_deeper(key, &tip, &at, next, tokens_max).await?;
+            }
+            let tokens_after = next.assembler.window(false).tokens();
+            let recorded = RecordedState {
+                branch: tip.head.branch.clone(),
+                number,
+                version: tip.head.version,
+                kind: proposal.kind,
+                state: WindowState::clone(&next.state),
+                record: StateRecord {
+                    tokens_before,
+                    tokens_after,
+                    cause: proposal.cause,
+                    undone: proposal.undone,
+                },
+                created_at: self.now(),
+            };
+            let new = NewWindowState {
+                key: key.clone(),
+                state: recorded.clone(),
+                window_offset: difference(tokens_after, tip.turn.log_tokens),
+            };
+            let outcome = self.inner.meta.commit_window_state(new).await;
+            self.inner.caches.forget(key);
+            match outcome? {
+                CommitOutcome::Committed => {
+                    self.keep_assembled(key, next);
+                    metrics::counter!("turnkeep_window_states_total", "kind" => recorded.kind.as_str())
+                        .increment(1);
+                    return Ok(Some(recorded));
+                }
+                CommitOutcome::NotAsExpected => {}
+            }
+        }
+        Err(Error::Contention { session: key.session.clone(), attempts: APPEND_ATTEMPTS })
+    }
+
+    /// Cuts a window until its messages have at most so many tokens: what stands in
+    /// place of what left may take more than was reckoned.
+    async fn cut_deeper(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        at: &super::log::Position,
+        mut assembled: Assembled,
+        tokens_max: u64,
+    ) -> Result<Assembled, Error> {
+        let mut aim = tokens_max;
+        for _ in 0..CUT_ATTEMPTS {
+            let window = assembled.assembler.window(false);
+            let excess = window.tokens().saturating_sub(tokens_max);
+            if excess == 0 {
+                break;
+            }
+            aim = aim.saturating_sub(excess);
+            let Some(cut) = truncate(&window, aim) else { break };
+            let state = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
+            let state = StateAt { number: tip.head.window_state, state: Arc::new(state) };
+            assembled = self.assemble_log(key, tip, at, state).await?;
+        }
+        Ok(assembled)
+    }
+
+    /// A session's compactions with numbers under `before`, the newest first.
+    pub async fn list_compactions(
+        &self,
+        key: &SessionKey,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Result<CompactionPage, Error> {
+        let tip = self.tip(key, None).await?;
+        let at = self.newest(key, &tip).await?;
+        let limit = limit.min(WINDOW_STATES_PAGE) as usize;
+        let mut before = before.unwrap_or(u64::MAX);
+        let mut compactions = Vec::new();
+        loop {
+            let found = self.states_before(key, &at, before, WINDOW_STATES_PAGE).await?;
+            let is_last = found.len() < WINDOW_STATES_PAGE as usize;
+            for state in found {
+                before = state.number;
+                if state.kind.is_compaction() || state.kind == StateKind::Undo {
+                    compactions.push(state);
+                }
+                if compactions.len() == limit {
+                    return Ok(CompactionPage { compactions, next: Some(before) });
+                }
+            }
+            if is_last {
+                return Ok(CompactionPage { compactions, next: None });
+            }
+        }
+    }
+
+    /// A compaction of a session.
+    pub async fn get_compaction(&self, key: &SessionKey, number: u64) -> Result<RecordedState, Error> {
+        let tip = self.tip(key, None).await?;
+        let at = self.newest(key, &tip).await?;
+        let found = self.state_numbered(key, &at, number).await?;
+        let found = found.filter(|state| state.kind.is_compaction() || state.kind == StateKind::Undo);
+        found.ok_or_else(|| Error::CompactionNotFound { session: key.session.clone(), number })
+    }
+
+    /// Takes a compaction back, and those that came after it: the window is again
+    /// what it was before, with what was said and pinned since.
+    pub async fn undo_compaction(&self, key: &SessionKey, number: u64) -> Result<RecordedState, Error> {
+        let (engine, key) = (self.clone(), key.clone());
+        self.detached(async move { engine.undo_detached(&key, number).await }).await
+    }
+
+    async fn undo_detached(&self, key: &SessionKey, number: u64) -> Result<RecordedState, Error> {
+        let undone = self.get_compaction(key, number).await?;
+        let tip = self.tip(key, None).await?;
+        let at = self.newest(key, &tip).await?;
+        let before = self.states_before(key, &at, undone.number, 1).await?.pop();
+        let before = before.map(|state| state.state).unwrap_or_default();
+        // A window that cannot be sent is not recorded.
+        let state = StateAt { number, state: Arc::new(before.clone()) };
+        let window = self.assemble_log(key, &tip, &at, state).await?;
+        let tokens = window.assembler.window(false).tokens();
+        if let Some(room) = tip.session.profile.room(None, 0) {
+            let rest = room.usable().saturating_sub(tip.head.preamble_tokens);
+            if tokens > rest {
+                let session = key.session.clone();
+                return Err(Error::WindowCannotFit {
+                    session,
+                    context: room.context,
+                    rest,
+                    head: tokens,
+                    last: 0,
+                });
+            }
+        }
+        let undone = self.revise_window(key, |_, assembled| {
+            let state = WindowState { pins: assembled.state.pins.clone(), ..before.clone() };
+            let cause = format!("compaction {number} was undone");
+            let kind = StateKind::Undo;
+            Ok(Some(Proposal { kind, state, cause, undone: Some(number), tokens_max: None }))
+        });
+        undone.await?.ok_or_else(|| Error::CompactionNotFound { session: key.session.clone(), number })
+    }
+}
+
+fn truncation(window: &Window<'_>, assembled: &Assembled, tokens_max: u64, cause: &str) -> Option<Proposal> {
+    if window.tokens() <= tokens_max {
+        return None;
+    }
+    let cut = truncate(window, tokens_max)?;
+    Some(proposal(assembled, cut, Some(tokens_max), cause))
+}
+
+fn proposal(assembled: &Assembled, cut: Cut, tokens_max: Option<u64>, cause: &str) -> Proposal {
+    let mut state = WindowState::clone(&assembled.state);
+    state.snipped.retain(|seq| *seq >= cut.first_kept);
+    state.cut = Some(cut);
+    Proposal { kind: StateKind::Truncate, state, cause: cause.to_owned(), undone: None, tokens_max }
+}
+
+/// `a` less `b`.
+fn difference(a: u64, b: u64) -> i64 {
+    let size = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+    size(a) - size(b)
+}

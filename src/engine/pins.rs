@@ -1,0 +1,104 @@
+//! Pins: literals that every window of a session shows.
+
+use super::compact::{Proposal, percent};
+use super::{Engine, Error};
+use crate::limits::{PIN_BYTES_MAX, PIN_NAME_CHARS_MAX, PINS_MAX, PINS_PERCENT};
+use crate::model::{Pin, StateKind, WireFormat, WindowState};
+use crate::store::meta::SessionKey;
+use crate::tokens::TokenCounter;
+use crate::window::opening;
+
+impl Engine {
+    /// Pins a text, or another in place of that of the same name.
+    pub async fn put_pin(&self, key: &SessionKey, pin: Pin) -> Result<Pin, Error> {
+        check(&pin)?;
+        let (engine, key) = (self.clone(), key.clone());
+        self.detached(async move {
+            engine
+                .revise_pins(&key, |pins| {
+                    match pins.iter_mut().find(|other| other.name == pin.name) {
+                        Some(other) => *other = pin.clone(),
+                        None => pins.push(pin.clone()),
+                    }
+                    Ok(())
+                })
+                .await?;
+            Ok(pin)
+        })
+        .await
+    }
+
+    /// Unpins a text.
+    pub async fn delete_pin(&self, key: &SessionKey, name: &str) -> Result<(), Error> {
+        let (engine, key, name) = (self.clone(), key.clone(), name.to_owned());
+        self.detached(async move {
+            engine
+                .revise_pins(&key, |pins| {
+                    let before = pins.len();
+                    pins.retain(|pin| pin.name != name);
+                    if pins.len() == before {
+                        return Err(Error::invalid("name", "is not the name of a pin of the session"));
+                    }
+                    Ok(())
+                })
+                .await
+        })
+        .await
+    }
+
+    /// A session's pins, in the order in which windows show them.
+    pub async fn list_pins(&self, key: &SessionKey) -> Result<Vec<Pin>, Error> {
+        let tip = self.tip(key, None).await?;
+        let at = self.newest(key, &tip).await?;
+        Ok(self.state_at(key, &tip, &at).await?.state.pins.clone())
+    }
+
+    async fn revise_pins(
+        &self,
+        key: &SessionKey,
+        change: impl Fn(&mut Vec<Pin>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.revise_window(key, |tip, assembled| {
+            if tip.session.format == WireFormat::Opaque {
+                return Err(Error::invalid("pin", "cannot be shown in a session of opaque entries"));
+            }
+            let mut state = WindowState::clone(&assembled.state);
+            change(&mut state.pins)?;
+            if state.pins == assembled.state.pins {
+                return Ok(None);
+            }
+            let counter = TokenCounter::new(tip.session.format, tip.session.tokenizer());
+            let tokens: u64 = state.pins.iter().map(|pin| counter.count_text(&pin.text)).sum();
+            let budget = tip.session.profile.room(None, 0).map(|room| percent(room.usable(), PINS_PERCENT));
+            let grows = state.pins.len() >= assembled.state.pins.len();
+            if let Some(budget) = budget.filter(|budget| grows && tokens > *budget) {
+                let problem = format!("would make pins of {tokens} tokens; at most {budget} are allowed");
+                return Err(Error::invalid("pin.text", problem));
+            }
+            if state.pins.len() > PINS_MAX {
+                return Err(Error::invalid("pin", format!("is one more than the {PINS_MAX} allowed")));
+            }
+            if state.cut.is_none() {
+                state.cut = opening(&assembled.assembler.window(false));
+            }
+            let (kind, cause) = (StateKind::Pins, String::new());
+            Ok(Some(Proposal { kind, state, cause, undone: None, tokens_max: None }))
+        })
+        .await
+        .map(drop)
+    }
+}
+
+fn check(pin: &Pin) -> Result<(), Error> {
+    let chars = pin.name.chars().count();
+    if chars == 0 || chars > PIN_NAME_CHARS_MAX || pin.name.chars().any(|c| c.is_control() || c == '/') {
+        let problem =
+            format!("must have 1 to {PIN_NAME_CHARS_MAX} characters, no slash and no control characters");
+        return Err(Error::invalid("pin.name", problem));
+    }
+    if pin.text.trim().is_empty() || pin.text.len() > PIN_BYTES_MAX {
+        let problem = format!("has {} bytes; 1 to {PIN_BYTES_MAX} are allowed, not all blank", pin.text.len());
+        return Err(Error::invalid("pin.text", problem));
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! What changes a window but not the log: cuts, snips, summaries and pins.
+
+use crate::clock::Micros;
+use crate::model::{BranchId, Seq, Version};
+
+/// What a window is made with besides the log. It is recorded whenever it changes,
+/// so that a window is the same whenever and wherever it is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct WindowState {
+    /// Where the window begins, if not with the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Cut>,
+    /// Entries of which long tool results are shown by their two ends alone, in
+    /// order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snipped: Vec<Seq>,
+    /// What stands for the entries that left, if they were summarized.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
+    /// Literals that every window shows word for word, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<Pin>,
+}
+
+/// Where a window begins, and what it shows of the entries before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Cut {
+    /// The first entry of those that are shown as they follow each other.
+    pub first_kept: Seq,
+    /// System and developer entries before it that stay, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub system: Vec<Seq>,
+    /// The first message of the user, if it lies before: shown shortened if it is
+    /// long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_user: Option<Seq>,
+    /// The user's last message, if it lies before: it comes after everything that
+    /// stands for what left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_user: Option<Seq>,
+    /// Messages before it that are not shown.
+    pub omitted_entries: u64,
+    /// Their tokens.
+    pub omitted_tokens: u64,
+}
+
+impl Cut {
+    /// The entries before the cut that stay, in the order of the log.
+    pub fn kept(&self) -> Vec<Seq> {
+        let mut kept = self.system.clone();
+        kept.extend(self.first_user);
+        kept.extend(self.last_user);
+        kept.sort_unstable();
+        kept.dedup();
+        kept
+    }
+
+    /// Whether an entry before the cut stays.
+    pub fn keeps(&self, seq: Seq) -> bool {
+        self.first_user == Some(seq) || self.last_user == Some(seq) || self.system.contains(&seq)
+    }
+}
+
+/// What stands for entries that left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Summary {
+    /// The newest entry that it tells of.
+    pub covers: Seq,
+    /// What a model wrote, or what code extracted.
+    pub text: String,
+    /// What was done, as code read it from the calls that left.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ledger: String,
+}
+
+/// A literal that every window shows.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Pin {
+    /// Its name, by which it is replaced and deleted.
+    pub name: String,
+    /// The literal.
+    pub text: String,
+    /// The entry that said it, if it was found in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<Seq>,
+}
+
+/// What made a window state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StateKind {
+    /// A pin was put or deleted.
+    Pins,
+    /// The oldest steps left.
+    Truncate,
+    /// Tool results were shortened.
+    Snip,
+    /// The middle gave way to a summary.
+    Summarize,
+    /// All but the last steps gave way to a summary or an extract.
+    Collapse,
+    /// A compaction was undone.
+    Undo,
+    /// The log was rewound or forked.
+    Rewind,
+}
+
+impl StateKind {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Pins,
+        Self::Truncate,
+        Self::Snip,
+        Self::Summarize,
+        Self::Collapse,
+        Self::Undo,
+        Self::Rewind,
+    ];
+
+    /// Its name in storage and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pins => "pins",
+            Self::Truncate => "truncate",
+            Self::Snip => "snip",
+            Self::Summarize => "summarize",
+            Self::Collapse => "collapse",
+            Self::Undo => "undo",
+            Self::Rewind => "rewind",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
+    /// Whether it is a compaction: a step that made the window smaller.
+    pub fn is_compaction(self) -> bool {
+        matches!(self, Self::Truncate | Self::Snip | Self::Summarize | Self::Collapse)
+    }
+}
+
+/// A window state as it is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedState {
+    /// The branch on which it was recorded.
+    pub branch: BranchId,
+    /// Counts a session's states from 1.
+    pub number: u64,
+    /// Version of the session when it was recorded.
+    pub version: Version,
+    /// What made it.
+    pub kind: StateKind,
+    /// What windows are made with.
+    pub state: WindowState,
+    /// What is told of how it was made.
+    pub record: StateRecord,
+    /// When.
+    pub created_at: Micros,
+}
+
+/// What is told of how a window state was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct StateRecord {
+    /// Tokens of the window before.
+    pub tokens_before: u64,
+    /// Tokens of the window after.
+    pub tokens_after: u64,
+    /// Who asked for it, or what made it necessary.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cause: String,
+    /// Of an undo: the state that was undone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone: Option<u64>,
+}

@@ -1,0 +1,122 @@
+//! Compactions on the wire.
+
+use super::transcript_service::Transcripts;
+use super::{convert, pages, pb};
+use crate::engine::{CompactRequest, Error, Strategy};
+use crate::limits::TOKENS_MAX;
+use crate::model::{Pin, RecordedState, Seq, SessionId, StateKind, TenantId, Version};
+use crate::store::meta::SessionKey;
+
+impl Transcripts {
+    pub(super) async fn compact(
+        &self,
+        request: pb::CompactTranscriptRequest,
+    ) -> Result<pb::CompactTranscriptResponse, Error> {
+        let key = convert::session_key(&self.tenant, "session", &request.session)?;
+        let strategy = match pb::CompactionStrategy::try_from(request.strategy) {
+            Ok(pb::CompactionStrategy::Unspecified | pb::CompactionStrategy::Truncate) => {
+                if request.target_tokens.is_some_and(|tokens| tokens == 0 || tokens > TOKENS_MAX) {
+                    let problem = format!("must be 1 to {TOKENS_MAX}");
+                    return Err(Error::invalid("target_tokens", problem));
+                }
+                Strategy::Truncate { target_tokens: request.target_tokens }
+            }
+            Ok(pb::CompactionStrategy::LastMessages) if request.messages == 0 => {
+                return Err(Error::invalid("messages", "must be at least 1"));
+            }
+            Ok(pb::CompactionStrategy::LastMessages) => {
+                Strategy::LastMessages { messages: request.messages }
+            }
+            Err(_) => {
+                let problem = format!("is {}, which is not a known strategy", request.strategy);
+                return Err(Error::invalid("strategy", problem));
+            }
+        };
+        let expected_version = request.expected_version.map(Version);
+        let compacted =
+            self.engine.compact(CompactRequest { key: key.clone(), strategy, expected_version }).await?;
+        let compaction = compacted.map(|state| compaction(&key.session, state));
+        Ok(pb::CompactTranscriptResponse { compaction })
+    }
+
+    pub(super) async fn list_compactions(
+        &self,
+        request: pb::ListCompactionsRequest,
+    ) -> Result<pb::ListCompactionsResponse, Error> {
+        let key = convert::session_key(&self.tenant, "parent", &request.parent)?;
+        let before = pages::read_compaction_token(&request.page_token)?;
+        let limit = pages::page_size(request.page_size)?;
+        let page = self.engine.list_compactions(&key, before, limit).await?;
+        Ok(pb::ListCompactionsResponse {
+            compactions: page.compactions.into_iter().map(|state| compaction(&key.session, state)).collect(),
+            next_page_token: page.next.map(pages::compaction_token).unwrap_or_default(),
+        })
+    }
+
+    pub(super) async fn get_compaction(
+        &self,
+        request: pb::GetCompactionRequest,
+    ) -> Result<pb::Compaction, Error> {
+        let (key, number) = compaction_key(&self.tenant, &request.name)?;
+        Ok(compaction(&key.session, self.engine.get_compaction(&key, number).await?))
+    }
+
+    pub(super) async fn undo_compaction(
+        &self,
+        request: pb::UndoCompactionRequest,
+    ) -> Result<pb::Compaction, Error> {
+        let (key, number) = compaction_key(&self.tenant, &request.name)?;
+        Ok(compaction(&key.session, self.engine.undo_compaction(&key, number).await?))
+    }
+}
+
+/// The session and the number in `sessions/{session}/compactions/{number}`.
+fn compaction_key(tenant: &TenantId, name: &str) -> Result<(SessionKey, u64), Error> {
+    let wrong = || Error::invalid("name", "must have the form `sessions/{session}/compactions/{number}`");
+    let (session, number) = name.split_once("/compactions/").ok_or_else(wrong)?;
+    let number = number.parse().map_err(|_| wrong())?;
+    Ok((convert::session_key(tenant, "name", session)?, number))
+}
+
+fn compaction(session: &SessionId, recorded: RecordedState) -> pb::Compaction {
+    let RecordedState { branch: _, number, version, kind, state, record, created_at } = recorded;
+    let name = |number| format!("{}/compactions/{number}", session.resource_name());
+    let kind = match kind {
+        StateKind::Pins | StateKind::Rewind => pb::CompactionKind::Unspecified,
+        StateKind::Truncate => pb::CompactionKind::Truncate,
+        StateKind::Snip => pb::CompactionKind::Snip,
+        StateKind::Summarize => pb::CompactionKind::Summarize,
+        StateKind::Collapse => pb::CompactionKind::Collapse,
+        StateKind::Undo => pb::CompactionKind::Undo,
+    };
+    let cut = state.cut.unwrap_or_default();
+    let summary = state.summary.unwrap_or_default();
+    pb::Compaction {
+        name: name(number),
+        kind: kind.into(),
+        version: version.0,
+        create_time: Some(convert::timestamp(created_at)),
+        cause: record.cause,
+        tokens_before: record.tokens_before,
+        tokens_after: record.tokens_after,
+        first_kept_seq: cut.first_kept.0,
+        kept_seqs: cut.kept().iter().map(|seq| seq.0).collect(),
+        omitted_entries: cut.omitted_entries,
+        omitted_tokens: cut.omitted_tokens,
+        snipped_seqs: state.snipped.iter().map(|seq| seq.0).collect(),
+        summary: summary.text,
+        ledger: summary.ledger,
+        pins: state.pins.into_iter().map(pin).collect(),
+        undone: record.undone.map(name).unwrap_or_default(),
+    }
+}
+
+/// A pin on the wire.
+pub(super) fn pin(pin: Pin) -> pb::Pin {
+    pb::Pin { name: pin.name, text: pin.text, seq: pin.seq.map_or(0, |seq| seq.0) }
+}
+
+/// A pin from the wire.
+pub(super) fn read_pin(pin: pb::Pin) -> Pin {
+    Pin { name: pin.name, text: pin.text, seq: (pin.seq > 0).then_some(Seq(pin.seq)) }
+}

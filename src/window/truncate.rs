@@ -1,0 +1,192 @@
+//! Truncation: which of the oldest steps leave a window so that it fits.
+
+use super::view::Window;
+use crate::format::Role;
+use crate::limits::{FIRST_MESSAGE_TOKENS, KEPT_SYSTEM_PERCENT};
+use crate::model::{Cut, Seq};
+
+/// What an atom is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomKind {
+    /// A step of the model with the results of its calls.
+    Step,
+    /// A message of the user.
+    User,
+    /// A system or developer entry.
+    System,
+}
+
+/// What stays or leaves whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Atom {
+    /// What it is.
+    pub kind: AtomKind,
+    /// Its first entry.
+    pub first: Seq,
+    /// How many entries it has.
+    pub entries: u64,
+    /// Their tokens.
+    pub tokens: u64,
+}
+
+/// Tokens of a notice, roughly.
+const NOTICE_TOKENS: u64 = 80;
+
+/// The atoms of a window from its cut on, in order.
+pub fn atoms(window: &Window<'_>) -> Vec<Atom> {
+    let log = window.log();
+    let first_kept = log.state.cut.as_ref().map_or(Seq(0), |cut| cut.first_kept);
+    let mut atoms: Vec<Atom> = Vec::new();
+    for round in 0..log.rounds.len() {
+        let mut is_step_open = false;
+        for slot in log.slots_of(round).iter().filter(|slot| slot.is_of_log() && slot.seq >= first_kept) {
+            let kind = match slot.role {
+                Role::User => AtomKind::User,
+                Role::System => AtomKind::System,
+                Role::Model | Role::Results | Role::Unknown => AtomKind::Step,
+            };
+            match atoms.last_mut() {
+                Some(atom) if is_step_open && kind == AtomKind::Step => {
+                    atom.first = atom.first.min(slot.seq);
+                    atom.entries += 1;
+                    atom.tokens = atom.tokens.saturating_add(slot.tokens);
+                }
+                _ => atoms.push(Atom { kind, first: slot.seq, entries: 1, tokens: slot.tokens }),
+            }
+            // What the model's provider did on its own between words of the user
+            // goes with what it stands beside.
+            is_step_open = kind == AtomKind::Step;
+        }
+    }
+    atoms
+}
+
+/// The cut of a window after which it has at most `tokens_max` tokens, as far as can
+/// be told from its atoms; the deepest there is if none goes so far. Nothing if
+/// nothing can leave.
+pub fn truncate(window: &Window<'_>, tokens_max: u64) -> Option<Cut> {
+    let atoms = atoms(window);
+    let plan = Plan::new(window, &atoms, tokens_max);
+    (1..atoms.len()).map(|kept| plan.cut(kept)).find(|(_, tokens)| *tokens <= tokens_max).map_or_else(
+        || (atoms.len() > 1).then(|| plan.cut(atoms.len() - 1).0),
+        |(cut, _)| Some(cut),
+    )
+}
+
+/// The cut that leaves at most the last `messages` entries, and the newest atom in
+/// any case. Nothing if nothing leaves.
+pub fn last_messages(window: &Window<'_>, messages: u64) -> Option<Cut> {
+    let atoms = atoms(window);
+    let mut entries = 0;
+    let fitting = atoms.iter().rev().take_while(|atom| {
+        entries += atom.entries;
+        entries <= messages
+    });
+    let kept = atoms.len().checked_sub(fitting.count().max(1)).filter(|kept| *kept > 0)?;
+    Some(Plan::new(window, &atoms, u64::MAX).cut(kept).0)
+}
+
+/// The cut behind the system entries with which a log begins, so that pins come
+/// after them; nothing if there are none.
+pub fn opening(window: &Window<'_>) -> Option<Cut> {
+    let atoms = atoms(window);
+    let system = atoms.iter().take_while(|atom| atom.kind == AtomKind::System).count();
+    (0 < system && system < atoms.len()).then(|| Plan::new(window, &atoms, u64::MAX).cut(system).0)
+}
+
+/// What the cuts of a window have in common.
+struct Plan<'a> {
+    atoms: &'a [Atom],
+    before: Cut,
+    /// Tokens of what stands before the atoms, without the entries of the log.
+    slot_tokens: u64,
+    /// Tokens of the system entries that stay already.
+    system_tokens: u64,
+    first_user_tokens: u64,
+    last_user_tokens: u64,
+    /// Tokens that system entries from the midst of what leaves may take.
+    system_max: u64,
+}
+
+impl<'a> Plan<'a> {
+    fn new(window: &Window<'_>, atoms: &'a [Atom], tokens_max: u64) -> Self {
+        let log = window.log();
+        let before = log.state.cut.clone().unwrap_or_default();
+        let head = || log.slots_of(0).iter().filter(|slot| !slot.is_of_log() || slot.seq < before.first_kept);
+        let of = |seq: Option<Seq>| {
+            head().filter(|slot| slot.is_of_log() && Some(slot.seq) == seq).map(|slot| slot.tokens).sum()
+        };
+        Self {
+            atoms,
+            slot_tokens: head()
+                .filter(|slot| !slot.is_of_log() && slot.origin != crate::model::Origin::Notice)
+                .map(|slot| slot.tokens)
+                .sum(),
+            system_tokens: head().filter(|slot| slot.role == Role::System).map(|slot| slot.tokens).sum(),
+            first_user_tokens: of(before.first_user),
+            last_user_tokens: of(before.last_user),
+            system_max: u64::try_from(u128::from(tokens_max) * u128::from(KEPT_SYSTEM_PERCENT) / 100)
+                .unwrap_or(u64::MAX),
+            before,
+        }
+    }
+
+    /// The cut before atom `kept`, and the tokens of the window after it.
+    fn cut(&self, kept: usize) -> (Cut, u64) {
+        let (leaving, staying) = self.atoms.split_at(kept.min(self.atoms.len()));
+        let mut cut = self.before.clone();
+        cut.first_kept = staying.first().map_or(cut.first_kept, |atom| atom.first);
+        let mut tokens = self.slot_tokens + self.system_tokens;
+        // System entries before the first step always stay, later ones as far as
+        // there is room, the newest first.
+        let opening = leaving.iter().take_while(|atom| atom.kind != AtomKind::Step).count();
+        let opening = if self.before.first_kept == Seq(0) { opening } else { 0 };
+        let mut room = self.system_max;
+        let mut system = Vec::new();
+        for (index, atom) in leaving.iter().enumerate().rev() {
+            if atom.kind != AtomKind::System {
+                continue;
+            }
+            if index < opening || atom.tokens <= room {
+                room = if index < opening { room } else { room - atom.tokens };
+                system.push(atom);
+            } else {
+                room = 0;
+            }
+        }
+        tokens = system.iter().fold(tokens, |sum, atom| sum.saturating_add(atom.tokens));
+        cut.system.extend(system.iter().rev().map(|atom| atom.first));
+        let mut users = leaving.iter().filter(|atom| atom.kind == AtomKind::User);
+        let (first, last) = (users.next(), users.next_back());
+        let last = last.or(first);
+        let mut first_tokens = self.first_user_tokens;
+        if cut.first_user.is_none()
+            && let Some(first) = first
+        {
+            cut.first_user = Some(first.first);
+            first_tokens = first.tokens;
+        }
+        let mut last_tokens = self.last_user_tokens;
+        if staying.iter().any(|atom| atom.kind == AtomKind::User) {
+            cut.last_user = None;
+            last_tokens = 0;
+        } else if let Some(last) = last {
+            cut.last_user = Some(last.first);
+            last_tokens = last.tokens;
+        }
+        if cut.first_user != cut.last_user {
+            tokens = tokens.saturating_add(first_tokens.min(FIRST_MESSAGE_TOKENS));
+        }
+        tokens = tokens.saturating_add(last_tokens).saturating_add(NOTICE_TOKENS);
+        let left: Vec<_> = leaving.iter().filter(|atom| !cut.keeps(atom.first)).collect();
+        cut.omitted_entries += left.iter().map(|atom| atom.entries).sum::<u64>();
+        cut.omitted_tokens = left.iter().fold(cut.omitted_tokens, |sum, atom| sum.saturating_add(atom.tokens));
+        // A message that was placed again before, and now is not, left for good.
+        if self.before.last_user.is_some_and(|seq| !cut.keeps(seq)) {
+            cut.omitted_entries += 1;
+            cut.omitted_tokens = cut.omitted_tokens.saturating_add(self.last_user_tokens);
+        }
+        tokens = staying.iter().fold(tokens, |sum, atom| sum.saturating_add(atom.tokens));
+        (cut, tokens)
+    }
+}
