@@ -399,7 +399,7 @@ impl Refusal {
     }
 }
 
-fn answer<T>(result: Result<tonic::Response<T>, Status>) -> Result<T, Refusal> {
+pub(crate) fn answer<T>(result: Result<tonic::Response<T>, Status>) -> Result<T, Refusal> {
     Ok(result?.into_inner())
 }
 
