@@ -9,6 +9,7 @@ use crate::limits;
 use crate::model::ModelProfile;
 use crate::store::meta::SealPolicy;
 use crate::store::sql::PoolSizes;
+use crate::tokens::catalogue;
 use secrecy::SecretString;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -373,8 +374,9 @@ impl Settings {
             return Err(SettingsError::Invalid { origin: "log.level".to_owned(), problem });
         }
         for (name, profile) in &self.profiles {
-            if profile.context_window_tokens == 0 || profile.context_window_tokens > limits::TOKENS_MAX {
-                let problem = format!("must be 1 to {}", limits::TOKENS_MAX);
+            if !(1..=limits::TOKENS_MAX).contains(&catalogue::resolve(profile).context_window_tokens) {
+                let problem =
+                    format!("must be 1 to {}, or the model one of `turnkeep models`", limits::TOKENS_MAX);
                 let origin = format!("profiles.{name}.context_window_tokens");
                 return Err(SettingsError::Invalid { origin, problem });
             }

@@ -45,6 +45,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("cli::import", &["cli::output"]),
     ("cli::import::growth", &["cli::transcript"]),
     ("cli::migrate", &["cli::output"]),
+    ("cli::models", &["cli::output"]),
     ("cli::replay", &["cli::import", "cli::output", "cli::session", "cli::transcript"]),
     ("cli::session", &["cli::output"]),
     ("cli::tool_output", &["cli::output"]),
