@@ -2,6 +2,7 @@
 //!
 //! deploy/turnkeep.toml shows all of them with their defaults.
 
+mod summarizer;
 mod variables;
 
 use crate::engine::{Options, StripRules};
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+pub use summarizer::Summarizer;
 use variables::{Kind, SCALARS, setting_of_variable};
 
 /// Why settings could not be read.
@@ -63,6 +65,8 @@ pub struct Settings {
     pub cache: Cache,
     /// What erases blobs.
     pub sweep: Sweep,
+    /// Models that summaries are made with.
+    pub summarizer: Summarizer,
     /// Logs.
     pub log: Log,
     /// Rule sets that sessions can name, beside the built-in ones.
@@ -373,6 +377,7 @@ impl Settings {
             );
             return Err(SettingsError::Invalid { origin: "log.level".to_owned(), problem });
         }
+        self.summarizer.check()?;
         for (name, profile) in &self.profiles {
             if !(1..=limits::TOKENS_MAX).contains(&catalogue::resolve(profile).context_window_tokens) {
                 let problem =

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The layers from the bottom up, in the order of src/lib.rs: each may use those
 /// before it. `main` stands for src/main.rs.
-const LAYERS: [&str; 20] = [
+const LAYERS: [&str; 21] = [
     "limits",
     "clock",
     "entropy",
@@ -26,6 +26,7 @@ const LAYERS: [&str; 20] = [
     "preview",
     "codec",
     "store",
+    "provider",
     "engine",
     "settings",
     "telemetry",
