@@ -119,6 +119,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("rpc::admission", &["rpc::status"]),
     ("rpc::convert", &["rpc::pb"]),
     ("rpc::details", &["rpc::status"]),
+    ("rpc::model_service", &["rpc::convert", "rpc::observe", "rpc::pb"]),
     ("rpc::observe", &["rpc::status"]),
     ("rpc::session_service", &["rpc::convert", "rpc::observe", "rpc::pages", "rpc::pb"]),
     ("rpc::tool_output_service", &["rpc::convert", "rpc::observe", "rpc::pages", "rpc::pb"]),

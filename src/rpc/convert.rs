@@ -131,7 +131,7 @@ pub(super) fn session_change(session: &pb::Session, mask: &[String]) -> Result<S
     Ok(change)
 }
 
-fn wire_format(format: pb::WireFormat) -> Option<WireFormat> {
+pub(super) fn wire_format(format: pb::WireFormat) -> Option<WireFormat> {
     match format {
         pb::WireFormat::Unspecified => None,
         pb::WireFormat::OpenaiChat => Some(WireFormat::OpenaiChat),
