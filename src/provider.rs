@@ -119,7 +119,7 @@ pub struct Completion {
 }
 
 /// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "{class:?} after {attempts} attempts{}{}: {message}",
     status.map_or_else(String::new, |status| format!(", status {status}")),
@@ -136,6 +136,8 @@ pub struct ProviderFailure {
     pub request_id: Option<String>,
     /// The pause that the provider asks for.
     pub retry_after: Option<Duration>,
+    /// What the last call cost all the same, if the provider says so.
+    pub usage: Option<Box<Usage>>,
     /// Calls that were made.
     pub attempts: u32,
 }
@@ -143,7 +145,7 @@ pub struct ProviderFailure {
 impl ProviderFailure {
     fn new(class: FailureClass, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { class, status: None, message, request_id: None, retry_after: None, attempts: 0 }
+        Self { class, status: None, message, request_id: None, retry_after: None, usage: None, attempts: 0 }
     }
 
     /// Whether the same call may succeed a little later.
@@ -245,15 +247,15 @@ impl LlmClient {
             Err(error) => return Err(self.no_answer(&error)),
         };
         if !(200..300).contains(&answer.status) {
-            return Err(self.failure(&answer, None, String::from_utf8_lossy(&answer.body).into_owned()));
+            return Err(self.failure(&answer, None, &String::from_utf8_lossy(&answer.body)));
         }
         let invalid = |problem: &str| {
-            self.failure(&answer, Some(FailureClass::InvalidAnswer), format!("the answer {problem}"))
+            self.failure(&answer, Some(FailureClass::InvalidAnswer), &format!("the answer {problem}"))
         };
         let value: Value = serde_json::from_slice(&answer.body).map_err(|_| invalid("is not JSON"))?;
         // Routers report a provider's failure with success.
         if value.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(self.failure(&answer, None, value.to_string()));
+            return Err(self.failure(&answer, None, &value.to_string()));
         }
         let reading = match self.options.api {
             Api::Anthropic => anthropic::read(&value),
@@ -265,34 +267,37 @@ impl LlmClient {
 
     fn completion(&self, answer: &Answer, reading: Reading) -> Result<Completion, ProviderFailure> {
         let Reading { text, mut usage, stop, stop_reason } = reading;
+        if usage.model.is_empty() {
+            usage.model.clone_from(&self.options.model);
+        }
         let report = FailureReport { status: Some(answer.status), code: &stop, ..FailureReport::default() };
         let class = match classify(&report) {
             FailureClass::Unknown if !text.trim().is_empty() => {
-                if usage.model.is_empty() {
-                    usage.model.clone_from(&self.options.model);
-                }
                 return Ok(Completion { text, usage, stop_reason, attempts: 0 });
             }
             FailureClass::Unknown if stop_reason == StopReason::MaxTokens => FailureClass::OutputLimit,
             FailureClass::Unknown => FailureClass::InvalidAnswer,
             class => class,
         };
-        Err(self.failure(answer, Some(class), format!("the answer ends with {stop:?} and is not to be used")))
+        let problem = format!("the answer ends with {stop:?} and is not to be used");
+        let failure = self.failure(answer, Some(class), &problem);
+        Err(ProviderFailure { usage: Some(Box::new(usage)), ..failure })
     }
 
-    fn failure(&self, answer: &Answer, class: Option<FailureClass>, message: String) -> ProviderFailure {
+    fn failure(&self, answer: &Answer, class: Option<FailureClass>, message: &str) -> ProviderFailure {
         let report = FailureReport {
             format: Some(self.options.api.format()),
             status: Some(answer.status),
-            message: &message,
+            message,
             ..FailureReport::default()
         };
         ProviderFailure {
             class: class.unwrap_or_else(|| classify(&report)),
             status: Some(answer.status),
-            message: self.printable(&message),
+            message: self.printable(message),
             request_id: answer.request_id.as_deref().map(|id| self.printable(id)),
             retry_after: answer.retry_after(SystemClock.now()),
+            usage: None,
             attempts: 0,
         }
     }
@@ -310,7 +315,7 @@ impl LlmClient {
     fn printable(&self, text: &str) -> String {
         let mut text = text.to_owned();
         if let Some(key) =
-            self.options.key.as_ref().map(|key| key.expose_secret()).filter(|key| !key.is_empty())
+            self.options.key.as_ref().map(SecretString::expose_secret).filter(|key| !key.is_empty())
         {
             text = text.replace(key, "[key]");
         }

@@ -165,6 +165,7 @@ async fn a_pause_past_the_deadline_is_not_waited_for() {
         message: body.to_string(),
         request_id: Some("req_1".to_owned()),
         retry_after: Some(Duration::from_hours(1)),
+        usage: None,
         attempts: 1,
     };
     assert_eq!(failure, expected);
@@ -228,6 +229,9 @@ async fn an_answer_without_a_text_is_a_failure_that_says_why() {
     for (api, answer, class) in table {
         let (failed, asked) = failure(api, Step::ok(&answer)).await;
         assert_eq!((failed.class, failed.status, asked), (class, Some(200), 1), "{answer}: {failed:?}");
+        // It costs what the provider has counted.
+        let counted = answer.get("usage").map_or(0, |_| 20);
+        assert_eq!(failed.usage.unwrap().output_tokens, counted, "{answer}");
     }
     let parts = json!({"choices": [{"finish_reason": "stop", "message": {
         "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],

@@ -67,6 +67,6 @@ async fn a_failure_is_classified_by_whatever_is_known_of_it(backend: Backend) {
     let refusal = classify(pb::ClassifyFailureRequest { status: 600, ..base() }).await.unwrap_err();
     assert_eq!(
         (refusal.kind(), refusal.metadata("field")),
-        ((Code::InvalidArgument, "INVALID_FIELD"), "status".into())
+        ((Code::InvalidArgument, "INVALID_FIELD"), "status")
     );
 }

@@ -32,7 +32,7 @@ impl Models {
             anyhow::bail!("{name} is not in the catalogue, which is that of {package} {version}");
         }
         if self.json {
-            return found.into_iter().try_for_each(|facts| print_json(facts));
+            return found.into_iter().try_for_each(print_json);
         }
         let head =
             ["MODEL", "PROVIDER", "WINDOW", "OUTPUT", "TOKENIZER", "IN", "OUT", "READ", "WRITE", "RETIRES"];

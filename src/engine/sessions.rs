@@ -112,7 +112,7 @@ impl Engine {
 
     async fn create_detached(&self, key: SessionKey, config: SessionConfig) -> Result<SessionView, Error> {
         let SessionConfig { format, path, profile, labels, strip_rules, preamble } = config;
-        let profile = self.resolve_profile(profile)?;
+        let profile = self.resolve_profile(&profile)?;
         check_labels(&labels)?;
         self.check_strip_rules(&strip_rules)?;
         let now = self.now();
@@ -251,7 +251,7 @@ impl Engine {
     ) -> Result<SessionUpdate, Error> {
         let mut session = tip.session.clone();
         if let Some(profile) = &change.profile {
-            session.profile = self.resolve_profile(profile.clone())?;
+            session.profile = self.resolve_profile(profile)?;
         }
         let has_counts = tip.turn.last_seq > Seq(0) || tip.head.preamble_revision > 0;
         session.has_other_counts |= has_counts && session.tokenizer() != tip.session.tokenizer();
@@ -328,20 +328,20 @@ impl Engine {
 
     /// The profile that the settings name, or the one that was given, with what
     /// the catalogue knows of its model.
-    pub(super) fn resolve_profile(&self, given: ModelProfile) -> Result<ModelProfile, Error> {
+    pub(super) fn resolve_profile(&self, given: &ModelProfile) -> Result<ModelProfile, Error> {
         if let Some(limit) = &given.tool_result_limit {
             check_tool_result_limit(limit)?;
         }
         let name_only = ModelProfile {
             model: given.model.clone(),
             tool_result_limit: given.tool_result_limit,
-            prices: given.prices,
+            prices: given.prices.clone(),
             ..ModelProfile::default()
         };
-        if given == name_only && !given.model.is_empty() {
+        if *given == name_only && !given.model.is_empty() {
             if let Some(named) = self.inner.options.profiles.get(&given.model) {
                 let tool_result_limit = given.tool_result_limit.or(named.tool_result_limit);
-                let prices = given.prices.or(named.prices);
+                let prices = given.prices.clone().or_else(|| named.prices.clone());
                 return Ok(ModelProfile { tool_result_limit, prices, ..catalogue::resolve(named) });
             }
             if catalogue::find(&given.model).is_none() {
@@ -363,7 +363,7 @@ impl Engine {
                 return Err(Error::invalid(field, format!("is {tokens}; at most {TOKENS_MAX} are allowed")));
             }
         }
-        Ok(catalogue::resolve(&given))
+        Ok(catalogue::resolve(given))
     }
 
     fn check_strip_rules(&self, names: &[String]) -> Result<(), Error> {

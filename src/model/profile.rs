@@ -94,7 +94,7 @@ pub struct ModelProfile {
     pub tool_result_limit: Option<ToolResultLimit>,
     /// What its tokens cost, if not what the catalogue says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prices: Option<Prices>,
+    pub prices: Option<Box<Prices>>,
 }
 
 /// How a context window is divided for one request.

@@ -158,7 +158,7 @@ fn strings(value: &serde_json::Value, levels: usize, found: &mut String) {
         }
         serde_json::Value::Array(values) => values.iter().for_each(|value| strings(value, levels, found)),
         serde_json::Value::Object(members) => {
-            members.values().for_each(|value| strings(value, levels, found))
+            members.values().for_each(|value| strings(value, levels, found));
         }
         _ => {}
     }
@@ -173,7 +173,7 @@ fn by_code(code: &str) -> Option<FailureClass> {
     }
 }
 
-/// Anthropic's "input length and max_tokens exceed context limit: A + B > C":
+/// Anthropic's "input length and `max_tokens` exceed context limit: A + B > C":
 /// if the input alone has room, less output is enough.
 fn by_sum(text: &str) -> Option<FailureClass> {
     let (_, sum) = text.split_once("max_tokens exceed context limit:")?;
@@ -188,7 +188,7 @@ fn by_sum(text: &str) -> Option<FailureClass> {
 
 fn by_text(text: &str) -> Option<FailureClass> {
     let has_all = |parts: &&[&str]| parts.iter().all(|part| text.contains(part));
-    RULES.iter().find(|(_, texts)| texts.iter().any(|parts| has_all(parts))).map(|(class, _)| *class)
+    RULES.iter().find(|(_, texts)| texts.iter().any(&has_all)).map(|(class, _)| *class)
 }
 
 fn without_status(report: &FailureReport<'_>, text: &str) -> FailureClass {

@@ -170,7 +170,7 @@ fn model_profile(profile: pb::ModelProfile) -> Result<ModelProfile, Error> {
         max_output_tokens: profile.max_output_tokens,
         tokenizer,
         tool_result_limit: profile.tool_result_limit.map(tool_result_limit).transpose()?,
-        prices: profile.prices.map(prices).transpose()?,
+        prices: profile.prices.map(prices).transpose()?.map(Box::new),
     })
 }
 
@@ -252,12 +252,12 @@ fn profile_to(profile: ModelProfile) -> pb::ModelProfile {
             }
             .into(),
         }),
-        prices: profile.prices.map(prices_to),
+        prices: profile.prices.as_deref().map(prices_to),
     }
 }
 
-fn prices_to(prices: Prices) -> pb::Prices {
-    let Prices { input, output, cache_read, cache_write, long } = prices;
+fn prices_to(prices: &Prices) -> pb::Prices {
+    let Prices { input, output, cache_read, cache_write, long } = *prices;
     pb::Prices {
         input: input.micros(),
         output: output.micros(),

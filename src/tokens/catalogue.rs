@@ -76,7 +76,7 @@ static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| {
 });
 
 /// What stands before a model's id where one API speaks for several providers, as
-/// OpenRouter, litellm and Gemini's own have it.
+/// `OpenRouter`, litellm and Gemini's own have it.
 const PREFIXES: [&str; 19] = [
     "openrouter/",
     "litellm_proxy/",
@@ -198,7 +198,7 @@ pub fn resolve(profile: &ModelProfile) -> ModelProfile {
 pub fn prices(profile: &ModelProfile, model: &str) -> Option<Prices> {
     let is_own = model.is_empty() || model == profile.model;
     let model = if model.is_empty() { &profile.model } else { model };
-    profile.prices.filter(|_| is_own).or_else(|| find(model)?.prices)
+    profile.prices.as_deref().copied().filter(|_| is_own).or_else(|| find(model)?.prices)
 }
 
 #[cfg(test)]
@@ -297,7 +297,7 @@ mod tests {
         let mut profile = ModelProfile { model: "gpt-4o".to_owned(), ..ModelProfile::default() };
         let known = |model: &str| find(model).unwrap().prices;
         assert_eq!(prices(&profile, ""), known("gpt-4o"));
-        profile.prices = Some(own);
+        profile.prices = Some(Box::new(own));
         assert_eq!([prices(&profile, ""), prices(&profile, "gpt-4o")], [Some(own); 2]);
         assert_eq!(prices(&profile, "claude-opus-4-5"), known("claude-opus-4-5"));
         assert_eq!(prices(&profile, "unheard-of"), None);

@@ -15,8 +15,8 @@ fn models_are_listed_with_what_is_known_of_them() {
         "tokenizer": "estimate",
         "prices": {"input": 5.0, "output": 25.0, "cache_read": 0.5, "cache_write": 6.25},
     });
-    assert_eq!(one, [expected.clone()]);
     assert!(all.contains(&expected));
+    assert_eq!(one, [expected]);
 
     let table = command::run(&["models", "claude-opus"], &[]).output();
     let mut lines = table.lines();

@@ -138,8 +138,8 @@ impl Llm {
             self.received.lock().unwrap().push(received);
             match self.next_step() {
                 Step::Answer(status, headers, body) => {
-                    let headers: String =
-                        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+                    let headers = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+                    let headers = headers.collect::<Vec<_>>().concat();
                     let head =
                         format!("HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\n\r\n", body.len());
                     stream.write_all((head + &body).as_bytes()).await?;
