@@ -236,6 +236,22 @@ pub const RESERVE_DIVISOR: u64 = 4;
 /// Share of the usable window at which compaction is advised, in percent.
 pub const COMPACTION_ADVISED_PERCENT: u64 = 60;
 
+// --- Model providers ---------------------------------------------------------
+
+/// Largest answer of a model provider that is read, in bytes: the largest output
+/// of any model, at four bytes a token.
+pub const PROVIDER_RESPONSE_BYTES_MAX: usize = 4 * MIB;
+
+/// Longest message of a provider's failure that is kept, in bytes.
+pub const PROVIDER_MESSAGE_BYTES_MAX: usize = 1_000;
+
+/// Times that a provider is called for one completion, if its failures may pass.
+pub const PROVIDER_ATTEMPTS_MAX: u32 = 4;
+
+/// Pause before the second of them; it doubles from one to the next. Half of it
+/// is chance.
+pub const PROVIDER_BACKOFF: Duration = Duration::from_millis(500);
+
 /// Longest tool call id of Anthropic, Bedrock and OpenAI Responses, in bytes.
 /// Source: `string_above_max_length` answers of the APIs.
 pub const CALL_ID_BYTES_MAX: usize = 64;

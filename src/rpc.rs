@@ -9,6 +9,8 @@ mod convert;
 #[cfg(feature = "server")]
 mod details;
 #[cfg(feature = "server")]
+mod model_service;
+#[cfg(feature = "server")]
 mod observe;
 #[cfg(feature = "server")]
 mod pages;
@@ -25,6 +27,8 @@ mod transcript_service;
 pub use admission::Admission;
 #[cfg(feature = "server")]
 pub use details::complete;
+#[cfg(feature = "server")]
+pub use model_service::Models;
 #[cfg(feature = "server")]
 pub use session_service::Sessions;
 #[cfg(feature = "server")]

@@ -6,10 +6,11 @@ use crate::engine::Engine;
 use crate::entropy::Entropy;
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::model::{TenantId, Tokenizer, WireFormat};
+use crate::rpc::pb::model_service_server::ModelServiceServer;
 use crate::rpc::pb::session_service_server::SessionServiceServer;
 use crate::rpc::pb::tool_output_service_server::ToolOutputServiceServer;
 use crate::rpc::pb::transcript_service_server::TranscriptServiceServer;
-use crate::rpc::{self, Admission, Sessions, ToolOutputs, Transcripts, pb};
+use crate::rpc::{self, Admission, Models, Sessions, ToolOutputs, Transcripts, pb};
 use crate::settings::{self, BlobsKind, Metadata, Settings};
 use crate::store::local::LocalBlobs;
 use crate::store::metered::MeteredBlobs;
@@ -43,6 +44,7 @@ use tower::util::MapResponseLayer;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The services as health checks name them.
+const MODELS: &str = <ModelServiceServer<Models> as NamedService>::NAME;
 const SESSIONS: &str = <SessionServiceServer<Sessions> as NamedService>::NAME;
 const TOOL_OUTPUTS: &str = <ToolOutputServiceServer<ToolOutputs> as NamedService>::NAME;
 const TRANSCRIPTS: &str = <TranscriptServiceServer<Transcripts> as NamedService>::NAME;
@@ -268,6 +270,7 @@ impl Running {
             .layer(MapResponseLayer::new(rpc::complete))
             .layer(admission)
             .add_service(health_service)
+            .add_service(ModelServiceServer::new(Models))
             .add_service(sessions)
             .add_service(outputs)
             .add_service(transcripts);
@@ -281,6 +284,7 @@ impl Running {
         }
         let stop = self.stop.clone();
         self.servers.spawn(async move {
+            health.set_serving::<ModelServiceServer<Models>>().await;
             health.set_serving::<SessionServiceServer<Sessions>>().await;
             health.set_serving::<ToolOutputServiceServer<ToolOutputs>>().await;
             health.set_serving::<TranscriptServiceServer<Transcripts>>().await;
@@ -288,12 +292,13 @@ impl Running {
                 stop.cancelled().await;
                 // Before the connections end, so that balancers look elsewhere.
                 health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+                health.set_not_serving::<ModelServiceServer<Models>>().await;
                 health.set_not_serving::<SessionServiceServer<Sessions>>().await;
                 health.set_not_serving::<ToolOutputServiceServer<ToolOutputs>>().await;
                 health.set_not_serving::<TranscriptServiceServer<Transcripts>>().await;
                 // Watchers are told that, and then that it was the last: else the
                 // drain would wait for them until its grace is over.
-                for service in ["", SESSIONS, TOOL_OUTPUTS, TRANSCRIPTS] {
+                for service in ["", MODELS, SESSIONS, TOOL_OUTPUTS, TRANSCRIPTS] {
                     health.clear_service_status(service).await;
                 }
             };
