@@ -1,7 +1,7 @@
 # The project's commands; `make` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-quick bench lint fmt toolchain
+.PHONY: help run build test test-quick test-llm bench lint fmt toolchain
 # A recipe that fails must not leave a later one running.
 .NOTPARALLEL:
 
@@ -28,6 +28,10 @@ test: toolchain ## Run every test beside a real PostgreSQL and S3; TESTS=name se
 
 test-quick: toolchain ## Run the tests that need neither: SQLite and a local directory
 	env -u TURNKEEP_TEST_POSTGRES -u TURNKEEP_TEST_S3_ENDPOINT $(TEST) $(TESTS)
+
+# Any server that speaks OpenAI's Chat Completions will do, such as llama.cpp's.
+test-llm: toolchain ## Call the model at TURNKEEP_TEST_LLM_URL=http://HOST:PORT/v1
+	cargo test --test provider a_real_model -- --nocapture
 
 bench: toolchain ## Run the benchmarks of docs/benchmarks.md beside both services
 	cargo bench --no-run

@@ -8,6 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(
         [
             "turnkeep/v1/memory_service.proto",
+            "turnkeep/v1/model_service.proto",
             "turnkeep/v1/session_service.proto",
             "turnkeep/v1/tool_output_service.proto",
             "turnkeep/v1/transcript_service.proto",

@@ -6,6 +6,7 @@
 mod fsck;
 mod import;
 mod migrate;
+mod models;
 mod output;
 mod replay;
 mod serve;
@@ -16,6 +17,7 @@ mod transcript;
 use crate::client::ClientError;
 use crate::rpc::pb;
 use crate::settings::Settings;
+use crate::tokens::catalogue;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -41,6 +43,8 @@ enum Command {
     /// Show, export, import and follow transcripts
     #[command(subcommand)]
     Transcript(transcript::Transcript),
+    /// List the models that the service knows
+    Models(models::Models),
     /// List, show, search and download tool outputs
     #[command(subcommand)]
     Output(tool_output::ToolOutput),
@@ -100,7 +104,7 @@ struct ProfileArgs {
     /// A profile of the service's settings
     #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "context_window", "max_output", "tokenizer"])]
     profile: Option<String>,
-    /// Name of the model
+    /// Name of the model; what `turnkeep models` knows of it holds where nothing is given
     #[arg(long)]
     model: Option<String>,
     /// Tokens that the model takes, input and output together
@@ -127,12 +131,22 @@ impl ProfileArgs {
         if let Some(model) = self.profile.clone() {
             return Some(pb::ModelProfile { model, ..Default::default() });
         }
+        // The limits of another model are its own, where they are known.
+        let is_other = |model: &String| *model != current.model && catalogue::find(model).is_some();
+        let kept = match &self.model {
+            Some(model) if is_other(model) => pb::ModelProfile {
+                model: model.clone(),
+                tool_result_limit: current.tool_result_limit,
+                ..Default::default()
+            },
+            Some(model) => pb::ModelProfile { model: model.clone(), ..current.clone() },
+            None => current.clone(),
+        };
         let changed = pb::ModelProfile {
-            model: self.model.clone().unwrap_or_else(|| current.model.clone()),
-            context_window_tokens: self.context_window.unwrap_or(current.context_window_tokens),
-            max_output_tokens: self.max_output.unwrap_or(current.max_output_tokens),
-            tokenizer: self.tokenizer.map_or(current.tokenizer, i32::from),
-            tool_result_limit: current.tool_result_limit,
+            context_window_tokens: self.context_window.unwrap_or(kept.context_window_tokens),
+            max_output_tokens: self.max_output.unwrap_or(kept.max_output_tokens),
+            tokenizer: self.tokenizer.map_or(kept.tokenizer, i32::from),
+            ..kept
         };
         (changed != *current).then_some(changed)
     }
@@ -152,6 +166,7 @@ impl Cli {
             Command::Fsck(fsck) => fsck.run().await,
             Command::Session(session) => session.run().await,
             Command::Transcript(transcript) => transcript.run().await,
+            Command::Models(models) => models.run(),
             Command::Output(output) => output.run().await,
             Command::Replay(replay) => replay.run().await,
         };

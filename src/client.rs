@@ -2,6 +2,7 @@
 
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::rpc::pb;
+use pb::model_service_client::ModelServiceClient;
 use pb::restore_transcript_response::Part;
 use pb::session_service_client::SessionServiceClient;
 use pb::memory_service_client::MemoryServiceClient;
@@ -76,6 +77,8 @@ fn describe(status: &Status) -> String {
 /// A connection to a service. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Client {
+    /// Models and their providers.
+    pub models: ModelServiceClient<Channel>,
     /// Sessions.
     pub sessions: SessionServiceClient<Channel>,
     /// Pins.
@@ -110,6 +113,7 @@ impl Client {
         // accept by default.
         const MESSAGE_BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
         Self {
+            models: ModelServiceClient::new(channel.clone()),
             sessions: SessionServiceClient::new(channel.clone()),
             memory: MemoryServiceClient::new(channel.clone()),
             outputs: ToolOutputServiceClient::new(channel.clone()),

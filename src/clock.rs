@@ -82,6 +82,25 @@ impl Stopwatch {
     }
 }
 
+/// The time by which something has to be done, whatever it takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    since: Stopwatch,
+    allowed: Duration,
+}
+
+impl Deadline {
+    /// So long from now.
+    pub fn after(allowed: Duration) -> Self {
+        Self { since: Stopwatch::start(), allowed }
+    }
+
+    /// Time that is left; zero when it has passed.
+    pub fn left(&self) -> Duration {
+        self.allowed.saturating_sub(self.since.elapsed())
+    }
+}
+
 /// Waits.
 #[cfg(feature = "server")]
 #[expect(clippy::disallowed_methods, reason = "this is the one place that waits")]

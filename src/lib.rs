@@ -24,6 +24,9 @@ pub mod codec;
 pub mod store;
 
 #[cfg(feature = "server")]
+pub mod provider;
+
+#[cfg(feature = "server")]
 pub mod engine;
 
 #[cfg(feature = "server")]

@@ -269,13 +269,28 @@ pub const WINDOW_STATES_PAGE: u32 = 100;
 
 /// Times that a cut is moved when the window turns out larger than its parts.
 pub const CUT_ATTEMPTS: usize = 8;
-
 /// Longest tool call id of Anthropic, Bedrock and OpenAI Responses, in bytes.
 /// Source: `string_above_max_length` answers of the APIs.
 pub const CALL_ID_BYTES_MAX: usize = 64;
 
 /// Longest tool call id of OpenAI Chat, in characters. Source as before.
 pub const SHORT_CALL_ID_CHARS_MAX: usize = 40;
+
+// --- Model providers ---------------------------------------------------------
+
+/// Largest answer of a model provider that is read, in bytes: the largest output
+/// of any model, at four bytes a token.
+pub const PROVIDER_RESPONSE_BYTES_MAX: usize = 4 * MIB;
+
+/// Longest message of a provider's failure that is kept, in bytes.
+pub const PROVIDER_MESSAGE_BYTES_MAX: usize = 1_000;
+
+/// Times that a provider is called for one completion, if its failures may pass.
+pub const PROVIDER_ATTEMPTS_MAX: u32 = 4;
+
+/// Pause before the second of them; it doubles from one to the next. Half of it
+/// is chance.
+pub const PROVIDER_BACKOFF: Duration = Duration::from_millis(500);
 
 const _: () = assert!(STREAM_CHUNK_BYTES * 2 < 4 * MIB);
 const _: () = assert!(

@@ -13,6 +13,8 @@ mod details;
 #[cfg(feature = "server")]
 mod memory_service;
 #[cfg(feature = "server")]
+mod model_service;
+#[cfg(feature = "server")]
 mod observe;
 #[cfg(feature = "server")]
 mod pages;
@@ -31,6 +33,8 @@ pub use admission::Admission;
 pub use details::complete;
 #[cfg(feature = "server")]
 pub use memory_service::Memory;
+#[cfg(feature = "server")]
+pub use model_service::Models;
 #[cfg(feature = "server")]
 pub use session_service::Sessions;
 #[cfg(feature = "server")]

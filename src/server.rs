@@ -7,10 +7,11 @@ use crate::entropy::Entropy;
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::model::{TenantId, Tokenizer, WireFormat};
 use crate::rpc::pb::memory_service_server::MemoryServiceServer;
+use crate::rpc::pb::model_service_server::ModelServiceServer;
 use crate::rpc::pb::session_service_server::SessionServiceServer;
 use crate::rpc::pb::tool_output_service_server::ToolOutputServiceServer;
 use crate::rpc::pb::transcript_service_server::TranscriptServiceServer;
-use crate::rpc::{self, Admission, Memory, Sessions, ToolOutputs, Transcripts, pb};
+use crate::rpc::{self, Admission, Memory, Models, Sessions, ToolOutputs, Transcripts, pb};
 use crate::settings::{self, BlobsKind, Metadata, Settings};
 use crate::store::local::LocalBlobs;
 use crate::store::metered::MeteredBlobs;
@@ -45,6 +46,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The services as health checks name them.
 const MEMORY: &str = <MemoryServiceServer<Memory> as NamedService>::NAME;
+const MODELS: &str = <ModelServiceServer<Models> as NamedService>::NAME;
 const SESSIONS: &str = <SessionServiceServer<Sessions> as NamedService>::NAME;
 const TOOL_OUTPUTS: &str = <ToolOutputServiceServer<ToolOutputs> as NamedService>::NAME;
 const TRANSCRIPTS: &str = <TranscriptServiceServer<Transcripts> as NamedService>::NAME;
@@ -271,6 +273,7 @@ impl Running {
             .layer(MapResponseLayer::new(rpc::complete))
             .layer(admission)
             .add_service(health_service)
+            .add_service(ModelServiceServer::new(Models))
             .add_service(sessions)
             .add_service(memory)
             .add_service(outputs)
@@ -286,6 +289,7 @@ impl Running {
         let stop = self.stop.clone();
         self.servers.spawn(async move {
             health.set_serving::<MemoryServiceServer<Memory>>().await;
+            health.set_serving::<ModelServiceServer<Models>>().await;
             health.set_serving::<SessionServiceServer<Sessions>>().await;
             health.set_serving::<ToolOutputServiceServer<ToolOutputs>>().await;
             health.set_serving::<TranscriptServiceServer<Transcripts>>().await;
@@ -294,12 +298,14 @@ impl Running {
                 // Before the connections end, so that balancers look elsewhere.
                 health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
                 health.set_not_serving::<MemoryServiceServer<Memory>>().await;
+                health.set_not_serving::<ModelServiceServer<Models>>().await;
                 health.set_not_serving::<SessionServiceServer<Sessions>>().await;
                 health.set_not_serving::<ToolOutputServiceServer<ToolOutputs>>().await;
                 health.set_not_serving::<TranscriptServiceServer<Transcripts>>().await;
                 // Watchers are told that, and then that it was the last: else the
                 // drain would wait for them until its grace is over.
                 for service in ["", MEMORY, SESSIONS, TOOL_OUTPUTS, TRANSCRIPTS] {
+                for service in ["", MODELS, SESSIONS, TOOL_OUTPUTS, TRANSCRIPTS] {
                     health.clear_service_status(service).await;
                 }
             };

@@ -2,6 +2,7 @@
 //!
 //! deploy/turnkeep.toml shows all of them with their defaults.
 
+mod summarizer;
 mod variables;
 
 use crate::engine::{Options, StripRules};
@@ -9,12 +10,14 @@ use crate::limits;
 use crate::model::ModelProfile;
 use crate::store::meta::SealPolicy;
 use crate::store::sql::PoolSizes;
+use crate::tokens::catalogue;
 use secrecy::SecretString;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+pub use summarizer::Summarizer;
 use variables::{Kind, SCALARS, setting_of_variable};
 
 /// Why settings could not be read.
@@ -62,6 +65,8 @@ pub struct Settings {
     pub cache: Cache,
     /// What erases blobs.
     pub sweep: Sweep,
+    /// Models that summaries are made with.
+    pub summarizer: Summarizer,
     /// Logs.
     pub log: Log,
     /// Rule sets that sessions can name, beside the built-in ones.
@@ -372,9 +377,11 @@ impl Settings {
             );
             return Err(SettingsError::Invalid { origin: "log.level".to_owned(), problem });
         }
+        self.summarizer.check()?;
         for (name, profile) in &self.profiles {
-            if profile.context_window_tokens == 0 || profile.context_window_tokens > limits::TOKENS_MAX {
-                let problem = format!("must be 1 to {}", limits::TOKENS_MAX);
+            if !(1..=limits::TOKENS_MAX).contains(&catalogue::resolve(profile).context_window_tokens) {
+                let problem =
+                    format!("must be 1 to {}, or the model one of `turnkeep models`", limits::TOKENS_MAX);
                 let origin = format!("profiles.{name}.context_window_tokens");
                 return Err(SettingsError::Invalid { origin, problem });
             }

@@ -5,6 +5,8 @@
 //! charges beyond the text (roles, call syntax, pictures) follows from the wire
 //! format.
 
+pub mod catalogue;
+
 mod estimate;
 mod exact;
 mod json_text;

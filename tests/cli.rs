@@ -8,6 +8,8 @@ mod backends;
 mod command;
 #[path = "cli/growth.rs"]
 mod growth;
+#[path = "cli/models.rs"]
+mod models;
 #[path = "cli/operate.rs"]
 mod operate;
 #[path = "cli/outputs.rs"]
@@ -217,6 +219,10 @@ async fn a_session_s_configuration_is_changed(backend: Backend) {
     assert_has(&told, &profile);
     assert!(window().contains("fits: no"), "{}", window());
     assert_has(&update(&["--max-output", "30"]), &json!({"model": "m", "max_output_tokens": 30}));
+    // The limits of another model are its own, if it is known.
+    let known = json!({"model": "gpt-4o", "context_window_tokens": 128_000, "max_output_tokens": 16_384});
+    assert_has(&update(&["--model", "gpt-4o"]), &known);
+    assert_has(&update(&["--model", "m", "--context-window", "200"]), &json!({"context_window_tokens": 200}));
     let told = update(&["--label", "a=1", "--label", "b=2", "--path", "batch"]);
     let labels = json!({"import.source": "anthropic", "a": "1", "b": "2"});
     assert_has(&told, &json!({"path": "batch", "labels": labels, "context_window_tokens": 200}));

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The layers from the bottom up, in the order of src/lib.rs: each may use those
 /// before it. `main` stands for src/main.rs.
-const LAYERS: [&str; 20] = [
+const LAYERS: [&str; 21] = [
     "limits",
     "clock",
     "entropy",
@@ -26,6 +26,7 @@ const LAYERS: [&str; 20] = [
     "window",
     "codec",
     "store",
+    "provider",
     "engine",
     "settings",
     "telemetry",
@@ -45,6 +46,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("cli::import", &["cli::output"]),
     ("cli::import::growth", &["cli::transcript"]),
     ("cli::migrate", &["cli::output"]),
+    ("cli::models", &["cli::output"]),
     ("cli::replay", &["cli::import", "cli::output", "cli::session", "cli::transcript"]),
     ("cli::session", &["cli::output"]),
     ("cli::tool_output", &["cli::output"]),
@@ -117,6 +119,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("rpc::admission", &["rpc::status"]),
     ("rpc::convert", &["rpc::pb"]),
     ("rpc::details", &["rpc::status"]),
+    ("rpc::model_service", &["rpc::convert", "rpc::observe", "rpc::pb"]),
     ("rpc::observe", &["rpc::status"]),
     ("rpc::session_service", &["rpc::convert", "rpc::observe", "rpc::pages", "rpc::pb"]),
     ("rpc::tool_output_service", &["rpc::convert", "rpc::observe", "rpc::pages", "rpc::pb"]),

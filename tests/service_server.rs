@@ -121,6 +121,7 @@ async fn reflection_describes_both_services_in_both_versions(backend: Backend) {
     let service = Service::start(&backend).await;
     let expected = [
         "grpc.health.v1.Health",
+        "turnkeep.v1.ModelService",
         "turnkeep.v1.SessionService",
         "turnkeep.v1.ToolOutputService",
         "turnkeep.v1.TranscriptService",

@@ -35,6 +35,7 @@ on_all_backends!(
 );
 on_embedded_backend!(
     a_profile_is_taken_from_the_settings_by_its_name,
+    a_known_model_s_limits_need_not_be_given,
     pages_stay_within_what_every_client_takes,
 );
 on_shared_backend!(a_change_holds_at_once_on_every_replica);
@@ -67,6 +68,13 @@ async fn a_session_is_returned_as_it_was_created(backend: Backend) {
             max_output_tokens: 64_000,
             tokenizer: pb::Tokenizer::Cl100k.into(),
             tool_result_limit: None,
+            prices: Some(pb::Prices {
+                input: 3_000_000,
+                output: 15_000_001,
+                cache_read: Some(0),
+                cache_write: None,
+                long: Some(pb::LongPrices { over_tokens: 200_000, input: 1, ..Default::default() }),
+            }),
         }),
         labels: labels(&[("team/a.b_c-1", "Zoë"), ("empty", "")]),
         strip_rules: vec!["codex-rollout".to_owned(), "claude-code".to_owned()],
@@ -377,6 +385,7 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
             max_output_tokens: 100,
             tokenizer: None,
             tool_result_limit: Some(ToolResultLimit { length: 5_000, ..ToolResultLimit::default() }),
+            prices: None,
         };
         settings.profiles.insert("small".to_owned(), profile);
     })
@@ -395,6 +404,7 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
             reserve: None,
             unit: pb::LengthUnit::Characters.into(),
         }),
+        prices: None,
     };
     assert_eq!(service.create("s", named("small")).await.profile, Some(expected.clone()));
     assert_eq!(service.window(SESSION).await.header.profile, Some(expected.clone()));
@@ -419,6 +429,57 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
     let own = pb::ModelProfile { model: "small".to_owned(), max_output_tokens: 7, ..Default::default() };
     let session = pb::Session { profile: Some(own.clone()), ..of_format(OpenaiChat) };
     assert_eq!(service.create("u", session).await.profile, Some(own), "a name with more is a model's");
+}
+
+async fn a_known_model_s_limits_need_not_be_given(backend: Backend) {
+    let service = Service::start_with(&backend, |settings| {
+        let profile = ModelProfile { model: "openai/gpt-4o".to_owned(), ..ModelProfile::default() };
+        settings.profiles.insert("default".to_owned(), profile);
+    })
+    .await;
+    let of = |profile| pb::Session { profile: Some(profile), ..of_format(AnthropicMessages) };
+    let named = |model: &str| pb::ModelProfile { model: model.to_owned(), ..Default::default() };
+    let known = |model: &str, context_window_tokens, max_output_tokens, tokenizer: pb::Tokenizer| {
+        let tokenizer = tokenizer.into();
+        pb::ModelProfile { context_window_tokens, max_output_tokens, tokenizer, ..named(model) }
+    };
+    let opus = known("claude-opus-4-5", 200_000, 64_000, pb::Tokenizer::Estimate);
+    assert_eq!(service.create("s", of(named("claude-opus-4-5"))).await.profile, Some(opus.clone()));
+    let header = service.window(SESSION).await.header;
+    assert_eq!((header.profile, header.fits), (Some(opus.clone()), Some(true)));
+    let gpt = known("openai/gpt-4o", 128_000, 16_384, pb::Tokenizer::O200k);
+    assert_eq!(service.create("t", of(named("default"))).await.profile, Some(gpt));
+
+    // What is given wins, and what costs is not seen in a window.
+    let prices = pb::Prices {
+        input: 1,
+        output: 2,
+        cache_read: Some(0),
+        cache_write: None,
+        long: Some(pb::LongPrices { over_tokens: 9, input: 3, output: 4, ..Default::default() }),
+    };
+    let own =
+        pb::ModelProfile { context_window_tokens: 9_000, prices: Some(prices), ..named("claude-opus-4-5") };
+    let expected = pb::ModelProfile { context_window_tokens: 9_000, prices: Some(prices), ..opus.clone() };
+    assert_eq!(service.create("u", of(own)).await.profile, Some(expected));
+    let before = service.get(SESSION).await;
+    let priced = pb::Session {
+        profile: Some(pb::ModelProfile { prices: Some(prices), ..opus.clone() }),
+        ..before.clone()
+    };
+    let after = service.update(priced, &["profile"]).await.unwrap();
+    assert_eq!(after.profile, Some(pb::ModelProfile { prices: Some(prices), ..opus }));
+    assert_eq!(after.window_revision, before.window_revision);
+
+    // Of an unknown model nothing is.
+    let unknown = pb::ModelProfile { max_output_tokens: 7, ..named("unheard-of") };
+    let created = service.create("v", of(unknown.clone())).await;
+    assert_eq!(created.profile, Some(unknown));
+    assert_eq!(service.window(&created.name).await.header.fits, None);
+    let dear = pb::Prices { output: 1_000_000_000_001, ..prices };
+    let refusal =
+        service.try_create("w", of(pb::ModelProfile { prices: Some(dear), ..named("m") })).await.unwrap_err();
+    assert_eq!(refusal.metadata("field"), "session.profile.prices.output");
 }
 
 async fn pages_stay_within_what_every_client_takes(backend: Backend) {

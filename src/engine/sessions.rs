@@ -14,7 +14,7 @@ use crate::store::meta::{
     BranchKey, CommitOutcome, CreateOutcome, NewSession, RecordedTurn, SessionKey, SessionQuery,
     SessionUpdate, Tip,
 };
-use crate::tokens::TokenCounter;
+use crate::tokens::{TokenCounter, catalogue};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ impl Engine {
 
     async fn create_detached(&self, key: SessionKey, config: SessionConfig) -> Result<SessionView, Error> {
         let SessionConfig { format, path, profile, labels, strip_rules, preamble } = config;
-        let profile = self.resolve_profile(profile)?;
+        let profile = self.resolve_profile(&profile)?;
         check_labels(&labels)?;
         self.check_strip_rules(&strip_rules)?;
         let now = self.now();
@@ -252,7 +252,7 @@ impl Engine {
     ) -> Result<SessionUpdate, Error> {
         let mut session = tip.session.clone();
         if let Some(profile) = &change.profile {
-            session.profile = self.resolve_profile(profile.clone())?;
+            session.profile = self.resolve_profile(profile)?;
         }
         let has_counts = tip.turn.last_seq > Seq(0) || tip.head.preamble_revision > 0;
         session.has_other_counts |= has_counts && session.tokenizer() != tip.session.tokenizer();
@@ -272,8 +272,11 @@ impl Engine {
                 Some(new_preamble(&session, payload.clone(), revision, tip.head.version)?)
             }
         };
-        let revise_window =
-            preamble.is_some() || session.profile != tip.session.profile || session.path != tip.session.path;
+        // What a model costs is not seen in a window.
+        let of_window = |session: &Session| ModelProfile { prices: None, ..session.profile.clone() };
+        let revise_window = preamble.is_some()
+            || of_window(&session) != of_window(&tip.session)
+            || session.path != tip.session.path;
         Ok(SessionUpdate {
             key: key.clone(),
             expected_revision: tip.head.config_revision,
@@ -324,24 +327,29 @@ impl Engine {
         Ok(TurnPage { turns, more })
     }
 
-    /// The profile that the settings name, or the one that was given.
-    pub(super) fn resolve_profile(&self, given: ModelProfile) -> Result<ModelProfile, Error> {
+    /// The profile that the settings name, or the one that was given, with what
+    /// the catalogue knows of its model.
+    pub(super) fn resolve_profile(&self, given: &ModelProfile) -> Result<ModelProfile, Error> {
         if let Some(limit) = &given.tool_result_limit {
             check_tool_result_limit(limit)?;
         }
         let name_only = ModelProfile {
             model: given.model.clone(),
             tool_result_limit: given.tool_result_limit,
+            prices: given.prices.clone(),
             ..ModelProfile::default()
         };
-        if given == name_only && !given.model.is_empty() {
-            let named = self.inner.options.profiles.get(&given.model).cloned().ok_or_else(|| {
-                let problem =
-                    "is not a profile in the service's settings; give context_window_tokens with it";
-                Error::invalid("profile.model", problem)
-            })?;
-            let tool_result_limit = given.tool_result_limit.or(named.tool_result_limit);
-            return Ok(ModelProfile { tool_result_limit, ..named });
+        if *given == name_only && !given.model.is_empty() {
+            if let Some(named) = self.inner.options.profiles.get(&given.model) {
+                let tool_result_limit = given.tool_result_limit.or(named.tool_result_limit);
+                let prices = given.prices.clone().or_else(|| named.prices.clone());
+                return Ok(ModelProfile { tool_result_limit, prices, ..catalogue::resolve(named) });
+            }
+            if catalogue::find(&given.model).is_none() {
+                let problem = "is not a profile in the service's settings, and not a model of its catalogue; \
+                               give context_window_tokens with it";
+                return Err(Error::invalid("profile.model", problem));
+            }
         }
         if given.model.len() > MODEL_NAME_BYTES_MAX {
             let problem =
@@ -356,7 +364,7 @@ impl Engine {
                 return Err(Error::invalid(field, format!("is {tokens}; at most {TOKENS_MAX} are allowed")));
             }
         }
-        Ok(given)
+        Ok(catalogue::resolve(given))
     }
 
     fn check_strip_rules(&self, names: &[String]) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use crate::limits::{
     COMPACTION_ADVISED_PERCENT, RESERVE_DIVISOR, TOOL_RESULT_CHARACTERS, TOOL_RESULT_LENGTH_MAX,
 };
-use crate::model::WireFormat;
+use crate::model::{Prices, WireFormat};
 
 /// How tokens are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -92,6 +92,9 @@ pub struct ModelProfile {
     /// How long the message with a tool result may be, if not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_result_limit: Option<ToolResultLimit>,
+    /// What its tokens cost, if not what the catalogue says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<Box<Prices>>,
 }
 
 /// How a context window is divided for one request.

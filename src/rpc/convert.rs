@@ -8,9 +8,9 @@ use crate::engine::{
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
 use crate::model::{
-    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, LengthUnit, ModelProfile, NextStep,
-    Origin, OutputName, Preamble, Repair, RepairKind, RequestId, SessionId, TenantId, Tokenizer,
-    ToolResultLimit, Turn, TurnKind, UnansweredCall, Usage, WireFormat,
+    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, LengthUnit, LongPrices, ModelProfile,
+    NextStep, Origin, OutputName, Preamble, Price, Prices, Repair, RepairKind, RequestId, SessionId,
+    TenantId, Tokenizer, ToolResultLimit, Turn, TurnKind, UnansweredCall, Usage, WireFormat,
 };
 use crate::store::meta::SessionKey;
 use bytes::Bytes;
@@ -131,7 +131,7 @@ pub(super) fn session_change(session: &pb::Session, mask: &[String]) -> Result<S
     Ok(change)
 }
 
-fn wire_format(format: pb::WireFormat) -> Option<WireFormat> {
+pub(super) fn wire_format(format: pb::WireFormat) -> Option<WireFormat> {
     match format {
         pb::WireFormat::Unspecified => None,
         pb::WireFormat::OpenaiChat => Some(WireFormat::OpenaiChat),
@@ -170,6 +170,7 @@ fn model_profile(profile: pb::ModelProfile) -> Result<ModelProfile, Error> {
         max_output_tokens: profile.max_output_tokens,
         tokenizer,
         tool_result_limit: profile.tool_result_limit.map(tool_result_limit).transpose()?,
+        prices: profile.prices.map(prices).transpose()?.map(Box::new),
     })
 }
 
@@ -185,6 +186,30 @@ fn tool_result_limit(limit: pb::ToolResultLimit) -> Result<ToolResultLimit, Erro
     };
     let length = if limit.length == 0 { ToolResultLimit::default().length } else { limit.length };
     Ok(ToolResultLimit { length, reserve: limit.reserve, unit })
+}
+
+fn prices(prices: pb::Prices) -> Result<Prices, Error> {
+    let price = |field: &str, micros: u64| {
+        Price::from_micros(micros)
+            .map_err(|problem| Error::invalid(format!("profile.prices.{field}"), problem.to_string()))
+    };
+    let pb::Prices { input, output, cache_read, cache_write, long } = prices;
+    let long_prices = |long: pb::LongPrices| -> Result<LongPrices, Error> {
+        Ok(LongPrices {
+            over_tokens: long.over_tokens,
+            input: price("long.input", long.input)?,
+            output: price("long.output", long.output)?,
+            cache_read: long.cache_read.map(|micros| price("long.cache_read", micros)).transpose()?,
+            cache_write: long.cache_write.map(|micros| price("long.cache_write", micros)).transpose()?,
+        })
+    };
+    Ok(Prices {
+        input: price("input", input)?,
+        output: price("output", output)?,
+        cache_read: cache_read.map(|micros| price("cache_read", micros)).transpose()?,
+        cache_write: cache_write.map(|micros| price("cache_write", micros)).transpose()?,
+        long: long.map(long_prices).transpose()?,
+    })
 }
 
 // --- To the wire -------------------------------------------------------------
@@ -226,6 +251,24 @@ fn profile_to(profile: ModelProfile) -> pb::ModelProfile {
                 LengthUnit::Tokens => pb::LengthUnit::Tokens,
             }
             .into(),
+        }),
+        prices: profile.prices.as_deref().map(prices_to),
+    }
+}
+
+fn prices_to(prices: &Prices) -> pb::Prices {
+    let Prices { input, output, cache_read, cache_write, long } = *prices;
+    pb::Prices {
+        input: input.micros(),
+        output: output.micros(),
+        cache_read: cache_read.map(Price::micros),
+        cache_write: cache_write.map(Price::micros),
+        long: long.map(|long| pb::LongPrices {
+            over_tokens: long.over_tokens,
+            input: long.input.micros(),
+            output: long.output.micros(),
+            cache_read: long.cache_read.map(Price::micros),
+            cache_write: long.cache_write.map(Price::micros),
         }),
     }
 }
