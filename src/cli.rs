@@ -38,7 +38,7 @@ enum Command {
     /// List, show, change, fork, rewind and delete sessions
     #[command(subcommand)]
     Session(session::Session),
-    /// Show, export, import and follow transcripts
+    /// Show, search, export, import and follow transcripts
     #[command(subcommand)]
     Transcript(transcript::Transcript),
     /// List, show, search and download tool outputs

@@ -50,6 +50,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("cli::tool_output", &["cli::output"]),
     ("cli::tool_output::tools", &["cli::output"]),
     ("cli::transcript", &["cli::import", "cli::output"]),
+    ("cli::transcript::search", &["cli::output"]),
     ("codec::manifest", &["codec::frame", "codec::segment"]),
     ("codec::output::index", &["codec::digest", "codec::frame"]),
     ("codec::output::writer", &["codec::frame", "codec::output::index"]),

@@ -7,8 +7,8 @@ use regex::bytes::{Regex, RegexBuilder};
 /// What a text is searched for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// The pattern.
-    pub pattern: String,
+    /// The text or regular expression.
+    pub source: String,
     /// Whether it is a regular expression, and not a text.
     pub is_regex: bool,
     /// Whether upper and lower case are one.
@@ -27,12 +27,12 @@ pub(super) enum Haystack {
 impl Pattern {
     /// Makes it ready. Errors are about the request's field `field`.
     pub(super) fn compile(&self, field: &str, haystack: Haystack) -> Result<Regex, Error> {
-        if self.pattern.is_empty() || self.pattern.len() > OUTPUT_PATTERN_BYTES_MAX {
+        if self.source.is_empty() || self.source.len() > OUTPUT_PATTERN_BYTES_MAX {
             let problem =
-                format!("has {} bytes; must have from 1 to {OUTPUT_PATTERN_BYTES_MAX}", self.pattern.len());
+                format!("has {} bytes; must have from 1 to {OUTPUT_PATTERN_BYTES_MAX}", self.source.len());
             return Err(Error::invalid(field, problem));
         }
-        let pattern = if self.is_regex { self.pattern.clone() } else { regex::escape(&self.pattern) };
+        let pattern = if self.is_regex { self.source.clone() } else { regex::escape(&self.source) };
         RegexBuilder::new(&pattern)
             .case_insensitive(self.ignore_case)
             .multi_line(haystack == Haystack::Text)

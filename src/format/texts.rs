@@ -33,7 +33,7 @@ pub struct Text<'a> {
     /// Id of the call; empty if there is none.
     pub call_id: Cow<'a, str>,
     /// What it says. Of JSON it is the JSON, with the strings in it decoded.
-    pub text: Cow<'a, str>,
+    pub content: Cow<'a, str>,
 }
 
 /// The texts of a payload, in reading order. Media and what only the provider can
@@ -46,8 +46,8 @@ pub fn texts(format: WireFormat, payload: &[u8]) -> Vec<Text<'_>> {
         .iter()
         .filter(|owner| owner.kind == TextKind::CallArguments && !owner.tool_name.is_empty())
         .map(|owner| {
-            let text = owner.tool_name.clone();
-            (owner.place.start, Text { kind: TextKind::CallName, ..owner.text(reading.role, text) })
+            let content = owner.tool_name.clone();
+            (owner.place.start, Text { kind: TextKind::CallName, ..owner.text(reading.role, content) })
         })
         .collect();
     for part in &reading.parts {
@@ -57,18 +57,20 @@ pub fn texts(format: WireFormat, payload: &[u8]) -> Vec<Text<'_>> {
         let owner = owners.get(owners.partition_point(|owner| owner.place.end <= at));
         let owner = owner.filter(|owner| owner.place.contains(&at));
         let is_argument = owner.is_some_and(|owner| owner.kind == TextKind::CallArguments);
-        let Some(text) = decoded(*part, is_argument) else { continue };
-        let text = owner
-            .map_or_else(|| said(reading.role, text.clone()), |owner| owner.text(reading.role, text.clone()));
+        let Some(content) = decoded(*part, is_argument) else { continue };
+        let text = match owner {
+            Some(owner) => owner.text(reading.role, content),
+            None => said(reading.role, content),
+        };
         texts.push((at, text));
     }
     texts.sort_by_key(|(at, _)| *at);
     texts.into_iter().map(|(_, text)| text).collect()
 }
 
-fn said(role: Role, text: Cow<'_, str>) -> Text<'_> {
+fn said(role: Role, content: Cow<'_, str>) -> Text<'_> {
     let (tool_name, call_id) = (Cow::Borrowed(""), Cow::Borrowed(""));
-    Text { kind: TextKind::Said, role, tool_name, call_id, text }
+    Text { kind: TextKind::Said, role, tool_name, call_id, content }
 }
 
 /// A call or result, and where it lies in the payload.
@@ -80,9 +82,15 @@ struct Owner<'a> {
 }
 
 impl<'a> Owner<'a> {
-    fn text(&self, role: Role, text: Cow<'a, str>) -> Text<'a> {
+    fn text(&self, role: Role, content: Cow<'a, str>) -> Text<'a> {
         let role = if self.kind == TextKind::Result { Role::Results } else { role };
-        Text { kind: self.kind, role, tool_name: self.tool_name.clone(), call_id: self.call_id.clone(), text }
+        Text {
+            kind: self.kind,
+            role,
+            tool_name: self.tool_name.clone(),
+            call_id: self.call_id.clone(),
+            content,
+        }
     }
 }
 

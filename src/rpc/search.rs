@@ -28,7 +28,7 @@ pub(super) fn request(
         key: convert::session_key(tenant, "session", &request.session)?,
         roles: roles.collect::<Result<_, _>>()?,
         pattern: Pattern {
-            pattern: request.pattern,
+            source: request.pattern,
             is_regex: request.is_regex,
             ignore_case: request.ignore_case,
         },

@@ -100,7 +100,7 @@ impl ToolOutputs {
                     tenant: self.tenant.clone(),
                     name: name.clone(),
                     pattern: Pattern {
-                        pattern: search.pattern,
+                        source: search.pattern,
                         is_regex: search.is_regex,
                         ignore_case: search.ignore_case,
                     },

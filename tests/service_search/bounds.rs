@@ -105,10 +105,8 @@ async fn no_more_of_the_log_is_fetched_than_the_matches_take(backend: Backend) {
     assert_eq!(found.seqs(), [7]);
     assert!(blobs.gets() - before <= 6);
     // A blob that is gone is no shorter log.
-    let keys: Vec<_> = backend.blob_keys().await.into_iter().filter(|key| key.contains("/seg")).collect();
     let service = service.restart().await;
-    keys.iter().for_each(|key| blobs.hide(key));
-    assert!(!keys.is_empty());
+    backend.blob_keys().await.iter().for_each(|key| blobs.hide(key));
     let refusal = try_search(&service, of("hit")).await.unwrap_err();
     assert_eq!(refusal.kind(), (Code::DataLoss, "DATA_LOSS"));
 }
@@ -120,7 +118,7 @@ async fn another_tenant_finds_nothing(backend: Backend) {
     let search_as = async |tenant: TenantId| {
         let request = SearchTranscript {
             key: SessionKey { tenant, session: SessionId::parse("s").unwrap() },
-            pattern: Pattern { pattern: "secret".to_owned(), is_regex: false, ignore_case: false },
+            pattern: Pattern { source: "secret".to_owned(), is_regex: false, ignore_case: false },
             roles: vec![],
             tool_names: vec![],
             range: LogRange::default(),
@@ -143,7 +141,7 @@ async fn another_tenant_finds_nothing(backend: Backend) {
     let absent = absent.unwrap_err();
     assert_eq!(absent.kind(), (Code::NotFound, "SESSION_NOT_FOUND"));
     let foreign = search_as(TenantId::parse("foreign").unwrap()).await.unwrap_err();
-    assert_eq!(foreign.replace("sessions/s", "sessions/t"), absent.message);
+    assert_eq!(foreign.replace("session s", "session t"), absent.message);
     service.delete(SESSION, false).await.unwrap();
     assert_eq!(try_search(&service, of("secret")).await.unwrap_err().reason, "SESSION_NOT_FOUND");
 }

@@ -88,7 +88,7 @@ impl Finder {
             let start = if i == from.0 { usize::try_from(from.1).unwrap_or(usize::MAX) } else { 0 };
             let is_wanted = self.wants_role(text.role)
                 && (self.tool_names.is_empty() || text.kind != TextKind::Said)
-                && find(&self.regex, text.text.as_bytes(), start).is_some();
+                && find(&self.regex, text.content.as_bytes(), start).is_some();
             if !is_wanted {
                 continue;
             }
@@ -112,7 +112,7 @@ impl Finder {
 
     /// Finds the pattern in a text; the byte to go on with, if that is enough.
     fn search_text(&mut self, entry: &Entry, text: &Text<'_>, start: usize) -> Option<usize> {
-        let bytes = text.text.as_bytes();
+        let bytes = text.content.as_bytes();
         let mut at = start;
         while let Some(found) = find(&self.regex, bytes, at) {
             let place = FoundIn::Entry(entry.seq, text.kind);

@@ -4,8 +4,8 @@ use WireFormat::{AnthropicMessages, BedrockConverse, GeminiContents, Opaque, Ope
 /// Kind, role, tool, call and text of each.
 fn told(format: WireFormat, payload: &str) -> Vec<String> {
     let tell = |text: Text<'_>| {
-        let Text { kind, role, tool_name, call_id, text } = text;
-        format!("{kind:?} {role:?} [{tool_name}] [{call_id}] {text}")
+        let Text { kind, role, tool_name, call_id, content } = text;
+        format!("{kind:?} {role:?} [{tool_name}] [{call_id}] {content}")
     };
     texts(format, payload.as_bytes()).into_iter().map(tell).collect()
 }
