@@ -208,18 +208,17 @@ mod worker {
             arguments: &str,
         ) -> Result<String, ClientError> {
             // The tools of `turnkeep output tools --format openai-chat`, which the model was offered.
-            let content = match client.answer("sessions/demo", tool, arguments).await? {
-                Some(answer) => answer,
-                None => {
-                    let start = Start {
-                        session: "sessions/demo".into(),
-                        tool_call_id: call_id.into(),
-                        tool_name: tool.into(),
-                        ..Default::default()
-                    };
-                    // What your tool gives out, or a preview of it with a ref if it is too long.
-                    client.tool_result(start, run_your_tool(tool, arguments)).await?
-                }
+            let content = if let Some(answer) = client.answer("sessions/demo", tool, arguments).await? {
+                answer
+            } else {
+                let start = Start {
+                    session: "sessions/demo".into(),
+                    tool_call_id: call_id.into(),
+                    tool_name: tool.into(),
+                    ..Default::default()
+                };
+                // What your tool gives out, or a preview of it with a ref if it is too long.
+                client.tool_result(start, run_your_tool(tool, arguments)).await?
             };
             Ok(json!({"role": "tool", "tool_call_id": call_id, "content": content}).to_string())
         }

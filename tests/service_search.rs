@@ -160,7 +160,7 @@ async fn payloads_are_searched_as_what_they_say(backend: Backend) {
             {"id": "c", "type": "function", "function": {"name": "sh", "arguments": arguments}}]})
         .to_string(),
     ];
-    assert!(payloads[2].contains(r#"\\u00e9"#) && payloads[2].contains(r"\\\\dir"));
+    assert!(payloads[2].contains(r"\\u00e9") && payloads[2].contains(r"\\\\dir"));
     service.append(SESSION, &payloads).await;
     for sealed in [false, true] {
         assert_eq!(search(&service, oldest_first("café")).await.seqs(), [1, 3], "sealed: {sealed}");

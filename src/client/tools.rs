@@ -177,23 +177,20 @@ impl ReadArguments {
     fn request(self) -> pb::ReadToolOutputRequest {
         let Self { first_line, line_count, first_byte, byte_count, .. } = self;
         let part = match self.pattern {
-            Some(pattern) => Some(Part::Search(Search {
+            Some(pattern) => Part::Search(Search {
                 pattern,
                 is_regex: self.is_regex.unwrap_or_default(),
                 ignore_case: self.ignore_case.unwrap_or_default(),
                 context_lines: self.context_lines.unwrap_or_default(),
                 matches_max: 0,
                 first_line: first_line.and_then(|line| line.try_into().ok()).unwrap_or_default(),
-            })),
-            None if first_line.or(line_count.and(Some(1))).is_some() => {
-                Some(Part::Lines(LineRange { start: first_line.unwrap_or(1), count: line_count }))
+            }),
+            None if first_byte.is_some() || byte_count.is_some() => {
+                Part::Bytes(ByteRange { start: first_byte.unwrap_or(0), count: byte_count })
             }
-            None if first_byte.or(byte_count.and(Some(0))).is_some() => {
-                Some(Part::Bytes(ByteRange { start: first_byte.unwrap_or(0), count: byte_count }))
-            }
-            None => None,
+            None => Part::Lines(LineRange { start: first_line.unwrap_or(1), count: line_count }),
         };
-        pb::ReadToolOutputRequest { name: self.r#ref, part, page_bytes: None, unlimited: false }
+        pb::ReadToolOutputRequest { name: self.r#ref, part: Some(part), page_bytes: None, unlimited: false }
     }
 }
 
@@ -284,10 +281,12 @@ impl Client {
                     }
                 }
                 Some(Read::End(End { is_complete: false, next_byte, next_line })) => {
-                    let next = |name: &str, at: Option<u64>| at.map(|at| format!("{name} {at}"));
-                    let places = [next("first_line", next_line), next("first_byte", next_byte)];
-                    let places: Vec<_> = places.into_iter().flatten().collect();
-                    bytes.extend_from_slice(format!("\n[go on with {}]", places.join(" or ")).as_bytes());
+                    let within_line = next_byte.filter(|_| !bytes.ends_with(b"\n"));
+                    let place = match (within_line, next_line) {
+                        (Some(byte), _) => format!("first_byte {byte}"),
+                        (None, line) => format!("first_line {}", line.unwrap_or_default()),
+                    };
+                    bytes.extend_from_slice(format!("\n[go on with {place}]").as_bytes());
                 }
                 Some(Read::Output(_) | Read::End(_)) | None => {}
             }

@@ -161,7 +161,8 @@ async fn a_model_s_calls_are_answered(backend: Backend) {
     };
     assert_eq!(client.tool_result(start(), "short").await.unwrap(), "short");
     assert_eq!(client.tool_result(start(), "").await.unwrap(), "");
-    let content: String = (1..=300_000).map(|i| format!("{i}: line\n")).collect();
+    let line = |i| format!("{i}: line\n");
+    let content: String = (1..=300_000).map(line).collect();
     let preview = client.tool_result(start(), content).await.unwrap();
     let place = preview.find("turnkeep://").unwrap();
     let reference: String =
@@ -193,11 +194,15 @@ async fn a_model_s_calls_are_answered(backend: Backend) {
     let from_the_beginning = answer(read, json!({"ref": reference})).await.unwrap();
     assert!(from_the_beginning.starts_with("1: line\n2: line\n"), "{from_the_beginning:.40}");
     let (_, next) = from_the_beginning.rsplit_once("\n[go on with first_line ").unwrap();
-    let next: u64 = next.split(' ').next().unwrap().parse().unwrap();
+    let next: u64 = next.trim_end_matches(']').parse().unwrap();
+    assert!(from_the_beginning.contains(&format!("\n{}: line\n\n[go on", next - 1)));
     let rest = answer(read, json!({"ref": reference, "first_line": next, "line_count": 1})).await.unwrap();
     assert_eq!(rest, format!("{next}: line\n"));
     let grep = json!({"ref": reference, "pattern": "^1500:", "is_regex": true, "context_lines": 1});
     assert_eq!(answer(read, grep).await.unwrap(), "1499-1499: line\n1500:1500: line\n1501-1501: line\n");
+    let part = answer(read, json!({"ref": reference, "first_byte": 3})).await.unwrap();
+    let (part, next) = part.rsplit_once("\n[go on with first_byte ").unwrap();
+    assert_eq!(next.trim_end_matches(']').parse::<usize>().unwrap(), 3 + part.len());
     let absent = answer(read, json!({"ref": reference, "pattern": "x"})).await.unwrap();
     assert_eq!(absent, "[nothing]");
 

@@ -3,6 +3,7 @@
 use super::{Search, of, oldest_first, regex, search, try_search};
 use crate::backends::{Backend, on_all_backends, on_embedded_backend};
 use crate::service::{SESSION, Service, of_format};
+use base64::Engine as _;
 use futures::TryStreamExt as _;
 use pb::search_transcript_response::Part;
 use pb::transcript_service_client::TranscriptServiceClient;
@@ -250,7 +251,6 @@ async fn wrong_fields_are_refused_by_name(backend: Backend) {
         assert_eq!(refusal.fields[0].0, field);
     }
     // A token that was made up does no harm.
-    use base64::Engine as _;
     for made_up in ["1/1/0/99", "1/99/0/0", "1/1/7/0", "1/0/0/0", "1/1/4294967295/18446744073709551615"] {
         let page_token = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(made_up);
         for oldest_first in [false, true] {

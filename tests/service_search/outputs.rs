@@ -47,7 +47,7 @@ async fn tool_outputs_are_searched_if_asked(backend: Backend) {
     let expected: Vec<_> = refs.iter().flat_map(|output| lines.map(|line| (output.as_str(), line))).collect();
     assert_eq!(told, expected, "the newest output first");
     for (i, found) in found.matches[1..].iter().enumerate() {
-        let version = if i < 4 { 1 } else { 0 };
+        let version = u64::from(i < 4);
         let first_byte = content("needle").find(&format!("\n{}: é", found.line)).unwrap() as u64;
         let first_byte = first_byte + 1 + format!("{}: é \"", found.line).len() as u64;
         let expected = pb::TranscriptMatch {
