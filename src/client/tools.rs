@@ -236,9 +236,10 @@ impl SearchArguments {
 }
 
 impl Client {
-    /// Answers a call of one of the [`tools`] that the model of a session made, with
-    /// its arguments as JSON: the text of the tool result. What the model did wrong
-    /// is told in it too. Nothing if the call is of another tool.
+    /// Answers a call of one of the [`tools`] that a model made, with its arguments as
+    /// JSON: the text of the tool result. `session` is the resource name of its
+    /// session. What the model did wrong is told in the text too. Nothing if the call
+    /// is of another tool.
     pub async fn answer(
         &mut self,
         session: &str,

@@ -159,16 +159,17 @@ async fn an_answer_fits_a_tool_result_unless_more_is_asked_for(backend: Backend)
     let request = Search { matches_max: 1_000, ..of("hit") };
     let (mut found, mut page_token, mut pages) = (Vec::new(), String::new(), 0);
     loop {
+        let arguments = json!({"pattern": "hit", "matches_max": 1_000, "page_token": page_token});
         let page = search(&service, Search { page_token, ..request.clone() }).await;
-        // As a worker writes it.
-        let told = page.matches.iter().map(|found| {
-            let (role, place) = (found.role().as_str_name(), found.place().as_str_name());
-            json!({"seq": found.seq, "version": found.version, "role": role, "place": place,
-                "excerpt": found.excerpt})
-        });
-        let result = json!({"matches": told.collect::<Vec<_>>(), "next_page_token": page.next_page_token});
-        let result = json!({"role": "tool", "tool_call_id": "c", "content": result.to_string()});
-        assert!(result.to_string().chars().count() <= 3_000 * 2, "{result}");
+        // As the client gives it to the model, and Python writes it.
+        let mut client = service.client.clone();
+        let told = client.answer(SESSION, "search_transcript", &arguments.to_string()).await.unwrap();
+        let told = told.unwrap();
+        assert!(page.matches.iter().all(|found| told.contains(&found.excerpt)), "{told}");
+        let message = json!({"role": "tool", "tool_call_id": "call_1", "content": told}).to_string();
+        let characters: usize =
+            message.chars().map(|c| if c.is_ascii() { 1 } else { 6 * c.len_utf16() }).sum();
+        assert!(characters <= 3_000, "{message}");
         pages += 1;
         found.extend(page.matches);
         page_token = page.next_page_token;
