@@ -1,8 +1,9 @@
 //! Offloading 1 GiB and reading it back: memory, time against compressing the same
-//! bytes alone, and what a read of the middle fetches.
+//! bytes alone, and what a read of the middle fetches; and what an offload of 256 MiB
+//! adds to the memory of a server, over a directory and over S3.
 //!
 //! ```text
-//! cargo bench --bench outputs -- [MIB]
+//! tests/services/with-services.sh cargo bench --bench outputs -- [MIB]
 //! ```
 #![allow(
     clippy::print_stdout,
@@ -10,17 +11,27 @@
     reason = "a benchmark prints and stops at the first failure"
 )]
 
+#[path = "support/process.rs"]
+mod process;
+#[path = "support/service.rs"]
+mod service;
+
 use bytes::Bytes;
-use futures::TryStreamExt as _;
+use futures::{TryStreamExt as _, stream};
+use pb::offload_tool_output_request::{Commit, Frame, Start};
+use pb::offload_tool_output_response::Outcome;
+use service::{Backend, Service, Stores};
 use sha2::{Digest as _, Sha256};
 use std::io::Write as _;
 use std::sync::Arc;
+use turnkeep::client::Client;
 use turnkeep::clock::{Stopwatch, SystemClock};
 use turnkeep::engine::{
     Engine, OffloadRequest, Offloaded, Options, OutputPart, OutputRange, PageSize, ReadOutput, SessionConfig,
 };
 use turnkeep::entropy::Entropy;
 use turnkeep::model::{CompressionPath, Digest, Labels, ModelProfile, SessionId, TenantId, WireFormat};
+use turnkeep::rpc::pb;
 use turnkeep::store::MetaStore as _;
 use turnkeep::store::faulty::FaultyBlobs;
 use turnkeep::store::local::LocalBlobs;
@@ -29,6 +40,9 @@ use turnkeep::store::sql::SqlMetaStore;
 
 /// What a client sends at once.
 const PART: usize = 1 << 20;
+
+/// Parts that a server is sent.
+const SERVED_PARTS: usize = 256;
 
 /// A log of a build: lines of words with numbers that differ.
 fn part(index: usize) -> Bytes {
@@ -54,11 +68,9 @@ fn made(index: usize) -> (Bytes, f64) {
     (part(index), started.elapsed().as_secs_f64())
 }
 
-/// A line of /proc/self/status, in KiB.
+/// A figure of this process's memory, in KiB.
 fn memory(name: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    process::memory_kib(std::process::id(), name).unwrap()
 }
 
 async fn read(engine: &Engine, request: ReadOutput) -> (u64, f64) {
@@ -77,9 +89,62 @@ async fn read(engine: &Engine, request: ReadOutput) -> (u64, f64) {
     (bytes, started.elapsed().as_secs_f64())
 }
 
+/// Offloads so many parts through gRPC; returns the name of the output.
+async fn offload(client: &mut Client, parts: usize) -> String {
+    let mut sha256 = Sha256::new();
+    (0..parts).for_each(|i| sha256.update(part(i)));
+    let commit = Commit { bytes: (parts * PART) as u64, sha256: sha256.finalize().to_vec().into() };
+    let start = Start { session: "sessions/s".to_owned(), ..Default::default() };
+    // A part is made when it is sent.
+    let data = (0..parts).map(|i| Frame::Data(part(i)));
+    let frames = std::iter::once(Frame::Start(start)).chain(data).chain([Frame::Commit(commit)]);
+    let frames = frames.map(|frame| pb::OffloadToolOutputRequest { frame: Some(frame) });
+    let answer = client.outputs.offload_tool_output(stream::iter(frames)).await.unwrap().into_inner();
+    let Some(Outcome::Stored(stored)) = answer.outcome else { panic!("inline") };
+    stored.output.unwrap().name
+}
+
+/// What an offload and a download add to the memory of a server at most.
+async fn measure_server(backend: Backend, parts: usize) {
+    let stores = Stores::new(backend).await.unwrap();
+    let service = Service::start(&stores, &[]).await.unwrap();
+    let mut client = service.client().await.unwrap();
+    let session = pb::Session { format: pb::WireFormat::OpenaiChat.into(), ..Default::default() };
+    let create = pb::CreateSessionRequest { session_id: "s".to_owned(), session: Some(session) };
+    client.sessions.create_session(create).await.unwrap();
+    // What is allocated once is not of interest.
+    offload(&mut client, 1).await;
+
+    let before = service.memory_kib("VmRSS").unwrap();
+    let grown = || service.memory_kib("VmHWM").unwrap().saturating_sub(before) / 1024;
+    let started = Stopwatch::start();
+    let name = offload(&mut client, parts).await;
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{backend}, {parts} MiB through gRPC: offload {seconds:.1} s, memory grew by {} MiB at most",
+        grown()
+    );
+    let started = Stopwatch::start();
+    let request = pb::ReadToolOutputRequest { name, unlimited: true, ..Default::default() };
+    let mut answer = client.outputs.read_tool_output(request).await.unwrap().into_inner();
+    while answer.message().await.unwrap().is_some() {}
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{backend}, {parts} MiB through gRPC: download {seconds:.1} s, memory grew by {} MiB at most",
+        grown()
+    );
+}
+
 #[tokio::main]
 async fn main() {
     let parts: usize = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(1024);
+    measure_in_process(parts).await;
+    for backend in Backend::available() {
+        measure_server(backend, parts.min(SERVED_PARTS)).await;
+    }
+}
+
+async fn measure_in_process(parts: usize) {
     let directory = tempfile::tempdir().unwrap();
     let entropy = Arc::new(Entropy::from_os());
     let meta = Arc::new(SqlMetaStore::sqlite(&directory.path().join("db")).await.unwrap());

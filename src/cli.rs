@@ -40,7 +40,7 @@ enum Command {
     /// List, show, change, fork, rewind and delete sessions
     #[command(subcommand)]
     Session(session::Session),
-    /// Show, export, import and follow transcripts
+    /// Show, search, export, import and follow transcripts
     #[command(subcommand)]
     Transcript(transcript::Transcript),
     /// List the models that the service knows

@@ -1,4 +1,10 @@
-//! The Rust client: the generated stubs, and windows that are kept up to date.
+//! The Rust client: the generated stubs, windows that are kept up to date, and the
+//! tools with which a model gets at what its window leaves out.
+
+mod offload;
+mod tools;
+
+pub use tools::tools;
 
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::rpc::pb;

@@ -18,6 +18,7 @@ mod openai_content;
 mod openai_responses;
 mod parts;
 mod result_content;
+mod texts;
 mod tool_result;
 
 pub use calls::{Answer, CallTracker, Pushed};
@@ -25,6 +26,7 @@ pub use canonical::canonical_digest;
 pub use payload::{PayloadError, check_object, check_value, to_single_line};
 pub use reading::{Call, CallResult, MediaKind, Part, ProviderBlock, Reading, Role, Serving};
 pub use result_content::{ResultContent, result_contents, with_values};
+pub use texts::{Text, TextKind, texts};
 pub use tool_result::tool_result;
 
 use crate::limits::{CALL_ID_BYTES_MAX, SHORT_CALL_ID_CHARS_MAX};

@@ -196,6 +196,20 @@ pub const OUTPUT_LINE_SEARCHED_BYTES: usize = MIB;
 /// is no longer.
 pub const OUTPUT_LINE_OVERLAP_BYTES: usize = 4 * KIB;
 
+/// Default number of matches of a search of a transcript.
+pub const SEARCH_MATCHES_DEFAULT: u32 = 50;
+/// Most matches of a search of a transcript: a reader of all of them asks again.
+pub const SEARCH_MATCHES_MAX: u32 = 1_000;
+/// Default number of characters before and after a match that are shown with it:
+/// a line or two.
+pub const SEARCH_CONTEXT_CHARACTERS_DEFAULT: u32 = 100;
+/// Most characters before and after a match that are shown with it.
+pub const SEARCH_CONTEXT_CHARACTERS_MAX: u32 = 1_000;
+/// Characters of a match that are shown.
+pub const SEARCH_MATCH_SHOWN_CHARACTERS: usize = 500;
+/// Most tools that a search may name.
+pub const SEARCH_TOOL_NAMES_MAX: usize = 32;
+
 /// Largest zstd window that is accepted, as a power of two: what level 3 to 19
 /// write for inputs of our sizes, and a bound on a decoder's memory.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 25;

@@ -19,6 +19,8 @@ mod observe;
 #[cfg(feature = "server")]
 mod pages;
 #[cfg(feature = "server")]
+mod search;
+#[cfg(feature = "server")]
 mod session_service;
 #[cfg(feature = "server")]
 mod status;

@@ -304,8 +304,7 @@ impl Running {
                 health.set_not_serving::<TranscriptServiceServer<Transcripts>>().await;
                 // Watchers are told that, and then that it was the last: else the
                 // drain would wait for them until its grace is over.
-                for service in ["", MEMORY, SESSIONS, TOOL_OUTPUTS, TRANSCRIPTS] {
-                for service in ["", MODELS, SESSIONS, TOOL_OUTPUTS, TRANSCRIPTS] {
+                for service in ["", MEMORY, MODELS, SESSIONS, TOOL_OUTPUTS, TRANSCRIPTS] {
                     health.clear_service_status(service).await;
                 }
             };

@@ -88,13 +88,15 @@ async fn the_shell_blocks_run_as_they_stand() {
             turnkeep::clock::sleep(std::time::Duration::from_millis(100)).await;
         }
     });
-    let variables =
-        BTreeMap::from([("TURNKEEP_ADDRESS", format!("http://{}", running.grpc)), ("PATH", path())]);
+    let address = format!("http://{}", running.grpc);
+    worker::calls_a_tool(&address).await;
+    let variables = BTreeMap::from([("TURNKEEP_ADDRESS", address), ("PATH", path())]);
     let expected = [
         ("1. Call it from a worker", r#""version": "1""#),
         ("2. Bring in a transcript that you have", "flaky"),
         ("3. See what a model would be sent", "unanswered: shell toolu_03"),
         ("4. Go back", "erased"),
+        ("5. Keep long tool results out of the window", "5007:error[E0308]: mismatched types"),
     ];
     let blocks = blocks("sh");
     tokio::task::spawn_blocking(move || {
@@ -110,7 +112,7 @@ async fn the_shell_blocks_run_as_they_stand() {
     running.stop().await;
 }
 
-/// The variables of section 5, with the test's services in their places.
+/// The variables of section 6, with the test's services in their places.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_runs_on_postgres_and_s3_by_the_variables_that_it_names() {
     let service = |name: &str| std::env::var(name).ok();
@@ -122,7 +124,7 @@ async fn it_runs_on_postgres_and_s3_by_the_variables_that_it_names() {
         println!("skipped: no Postgres and S3 (`make test` brings them)");
         return;
     };
-    let (_, block) = blocks("sh").into_iter().find(|(heading, _)| heading == "5. Run it for real").unwrap();
+    let (_, block) = blocks("sh").into_iter().find(|(heading, _)| heading == "6. Run it for real").unwrap();
     let schema = format!("readme_{}", std::process::id());
     sh(&format!("psql -q {postgres} -c 'CREATE SCHEMA {schema}'"), &BTreeMap::new());
     let url = format!("{postgres}?options=-c%20search_path%3D{schema}");
@@ -190,6 +192,71 @@ mod worker {
     }
     // … to here.
 
+    mod tools {
+        use super::run_your_tool;
+        use serde_json::json;
+
+        // And the second one.
+        use turnkeep::client::{Client, ClientError};
+        use turnkeep::rpc::pb::offload_tool_output_request::Start;
+
+        /// Does what the model called for; gives the message to persist, as `step` does.
+        async fn tool_message(
+            client: &mut Client,
+            call_id: &str,
+            tool: &str,
+            arguments: &str,
+        ) -> Result<String, ClientError> {
+            // The tools of `turnkeep output tools --format openai-chat`, which the model was offered.
+            let content = if let Some(answer) = client.answer("sessions/demo", tool, arguments).await? {
+                answer
+            } else {
+                let start = Start {
+                    session: "sessions/demo".into(),
+                    tool_call_id: call_id.into(),
+                    tool_name: tool.into(),
+                    ..Default::default()
+                };
+                // What your tool gives out, or a preview of it with a ref if it is too long.
+                client.tool_result(start, run_your_tool(tool, arguments)).await?
+            };
+            Ok(json!({"role": "tool", "tool_call_id": call_id, "content": content}).to_string())
+        }
+        // To here.
+
+        /// The content of the message.
+        pub(super) async fn content(client: &mut Client, tool: &str, arguments: &str) -> String {
+            let message = tool_message(client, "call_1", tool, arguments).await.unwrap();
+            let message: serde_json::Value = serde_json::from_str(&message).unwrap();
+            message["content"].as_str().unwrap().to_owned()
+        }
+    }
+
+    /// A build with an error in the middle of its log.
+    fn run_your_tool(_tool: &str, _arguments: &str) -> String {
+        let line = |i| match i {
+            5_007 => "error[E0308]: mismatched types\n".to_owned(),
+            i => format!("warning: unused variable `value_{i}`\n"),
+        };
+        (1..=10_000).map(line).collect()
+    }
+
+    /// Does the work of the second example in the session of the first.
+    pub(super) async fn calls_a_tool(address: &str) {
+        let mut client = Client::connect(address).await.unwrap();
+        let session = pb::Session { format: pb::WireFormat::OpenaiChat.into(), ..Default::default() };
+        let create = pb::CreateSessionRequest { session_id: "demo".into(), session: Some(session) };
+        client.sessions.create_session(create).await.unwrap();
+        let preview = tools::content(&mut client, "build", "{}").await;
+        assert!(preview.len() < 80_000 && !preview.contains("E0308"), "{preview}");
+        let place = preview.find("turnkeep://sessions/demo/outputs/").unwrap();
+        let reference: String = preview[place..].chars().take_while(|c| !c.is_whitespace()).collect();
+        let reference = reference.trim_end_matches([']', '.', ',']);
+        let arguments = serde_json::json!({"ref": reference, "pattern": "E0308"}).to_string();
+        let found = tools::content(&mut client, "read_tool_output", &arguments).await;
+        assert_eq!(found, "5007:error[E0308]: mismatched types\n");
+    }
+
     fn call_your_model(messages: &[bytes::Bytes]) -> Vec<u8> {
         format!(r#"{{"role":"assistant","content":"answer to {} messages"}}"#, messages.len()).into_bytes()
     }
@@ -206,17 +273,25 @@ mod worker {
         LEFT.fetch_update(before, after, less).is_ok()
     }
 
+    /// What stands here between two lines.
+    fn here(first: &str, end: &str, indent: &str) -> String {
+        let start = super::THIS_FILE.find(&format!("{indent}{first}")).unwrap();
+        let end = super::THIS_FILE.find(&format!("{indent}{end}")).unwrap();
+        let lines = super::THIS_FILE[start..end].lines();
+        let lines: Vec<_> = lines.map(|line| line.strip_prefix(indent).unwrap_or(line)).collect();
+        lines.join("\n").trim_end().to_owned()
+    }
+
+    #[test]
+    fn the_examples_are_the_ones_that_are_run() {
+        let blocks: Vec<_> = super::blocks("rust").into_iter().map(|(_, block)| block).collect();
+        let first = here("use turnkeep::client::{Client, Window};", "// … to here.", "    ");
+        let second = here("use turnkeep::client::{Client, ClientError};", "// To here.", "        ");
+        assert_eq!(blocks, [first, second]);
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn a_worker_that_does_as_the_example_keeps_its_window() {
-        let (_, block) = super::blocks("rust").swap_remove(0);
-        let start = super::THIS_FILE.find("    use turnkeep::client::{Client, Window};").unwrap();
-        let end = super::THIS_FILE.find("    // … to here.").unwrap();
-        let here: Vec<_> = super::THIS_FILE[start..end]
-            .lines()
-            .map(|line| line.strip_prefix("    ").unwrap_or(line))
-            .collect();
-        assert_eq!(here.join("\n").trim_end(), block, "the README's example is not the one that is run");
-
         let directory = tempfile::tempdir().unwrap();
         let running = super::start(directory.path(), &[]).await;
         let address = format!("http://{}", running.grpc);

@@ -289,3 +289,109 @@ async fn successive_requests_are_fed_as_snapshots(backend: Backend) {
     service.create("s", of_format(pb::WireFormat::OpenaiChat)).await;
     feed(&service, &lists).await;
 }
+
+/// Members that name things, tell a state, or hold what only the provider or the eye
+/// can read.
+const NO_TEXT: [&str; 25] = [
+    "type",
+    "role",
+    "id",
+    "name",
+    "call_id",
+    "tool_call_id",
+    "tool_use_id",
+    "toolUseId",
+    "status",
+    "stop_reason",
+    "model",
+    "phase",
+    "signature",
+    "thoughtSignature",
+    "encrypted_content",
+    "cache_control",
+    "caller",
+    "data",
+    "image_url",
+    "media_type",
+    "mimeType",
+    "citations",
+    "source",
+    "tool_name",
+    "detail",
+];
+
+/// Members of messages and items that hold what they say; others are clients' own.
+const CONTENT: [&str; 12] = [
+    "content",
+    "parts",
+    "tool_calls",
+    "function_call",
+    "reasoning_content",
+    "reasoning",
+    "refusal",
+    "output",
+    "arguments",
+    "input",
+    "summary",
+    "action",
+];
+
+/// The strings that a message says: of arguments that hold JSON those in it.
+fn said<'a>(value: &'a serde_json::Value, strings: &mut Vec<std::borrow::Cow<'a, str>>) {
+    use serde_json::Value;
+    match value {
+        Value::String(text) => match serde_json::from_str::<Value>(text) {
+            Ok(inner @ (Value::Object(_) | Value::Array(_))) if text.starts_with(['{', '[']) => {
+                let mut within = Vec::new();
+                said(&inner, &mut within);
+                strings.extend(within.into_iter().map(|text| text.into_owned().into()));
+            }
+            _ => strings.push(text.into()),
+        },
+        Value::Array(elements) => elements.iter().for_each(|element| said(element, strings)),
+        Value::Object(members) => members
+            .iter()
+            .filter(|(key, _)| !NO_TEXT.contains(&key.as_str()))
+            .for_each(|(_, value)| said(value, strings)),
+        _ => {}
+    }
+}
+
+#[test]
+fn nothing_that_a_recorded_message_says_is_hidden_from_a_search() {
+    let Some(folder) = folder() else { return };
+    let (mut found, mut hidden) = (0, Vec::new());
+    for (file, content) in files(&folder) {
+        for thread in import(&content, None, Options::default()).unwrap().threads {
+            let entries = thread.turns.iter().flat_map(|turn| &turn.entries);
+            for entry in entries.filter(|entry| entry.kind == turnkeep::model::EntryKind::Message) {
+                let texts = turnkeep::format::texts(thread.format, &entry.payload);
+                // What is JSON within a text is found as it stands there, too.
+                let decoded: Vec<serde_json::Value> =
+                    texts.iter().filter_map(|text| serde_json::from_str(&text.content).ok()).collect();
+                let mut within = Vec::new();
+                for value in &decoded {
+                    said(value, &mut within);
+                }
+                let payload: serde_json::Value = serde_json::from_slice(&entry.payload).unwrap();
+                let mut strings = Vec::new();
+                // SWE-agent has an `action` of its own beside the call.
+                let is_content =
+                    |name: &&str| *name != "action" || thread.format == WireFormat::OpenaiResponses;
+                let names = CONTENT.into_iter().filter(is_content);
+                names.filter_map(|name| payload.get(name)).for_each(|value| said(value, &mut strings));
+                for string in strings {
+                    let is_found = texts.iter().any(|text| text.content.contains(string.as_ref()))
+                        || within.contains(&string);
+                    if is_found {
+                        found += 1;
+                    } else if hidden.len() < 20 {
+                        hidden.push(format!("{file}: {string:.200}\n  in {:.300}", payload.to_string()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(found > 10_000, "{found}");
+    assert!(hidden.is_empty(), "{}", hidden.join("\n"));
+}

@@ -80,7 +80,7 @@ fn the_worker_in_python_names_what_the_proto_has() {
             assert!(fields.contains(field.trim()), "{name} has no field {field}");
         }
     }
-    assert_eq!(messages, 6);
+    assert_eq!(messages, 13);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,8 +122,45 @@ async fn the_worker_in_python_runs_as_it_stands() {
     // Another worker begins with the window of the first.
     let three = r#"{"role": "assistant", "content": "an answer to 3 messages"}"#;
     assert_eq!(run().await, [hi, one, hi, three]);
+    let tools = [&block("python"), TOOLS].concat();
+    let answers = tokio::task::spawn_blocking(move || work(&tools, &stubs, &address)).await.unwrap();
+    assert_eq!(answers[answers.len() - 1], "all answers are right");
     running.stop().await;
 }
+
+/// What a model may call for, behind the worker.
+const TOOLS: &str = r#"
+import re
+from turnkeep.v1 import tool_output_service_pb2_grpc
+
+channel = grpc.insecure_channel(os.environ["TURNKEEP_ADDRESS"].removeprefix("http://"))
+outputs = tool_output_service_pb2_grpc.ToolOutputServiceStub(channel)
+transcripts = transcript_service_pb2_grpc.TranscriptServiceStub(channel)
+assert tool_result(outputs, "c1", "make", b"short \xff") == "short \ufffd"
+content = b"".join(b"%d: line\n" % line for line in range(1, 300001))
+preview = tool_result(outputs, "c1", "make", content)
+assert preview.startswith("1: line\n2: line\n") and len(preview) < 80000
+ref = re.search(r"turnkeep://[\w:./-]*\w", preview).group()
+
+
+def read(**arguments):
+    return read_tool_output(outputs, {"ref": ref, **arguments})
+
+
+assert read(first_line=5000, line_count=2) == "5000: line\n5001: line\n"
+assert read(first_line=-1) == "300000: line\n"
+assert read(first_byte=3, byte_count=4) == "line"
+assert read(pattern="^7.7:", is_regex=True, context_lines=0).splitlines()[1] == "717:717: line"
+assert read(pattern="nowhere") == "[nothing]"
+begun, next_line = re.fullmatch(r"(?s)(.*)\n\[go on with first_line (\d+)\]", read()).groups()
+assert begun == "".join(f"{line}: line\n" for line in range(1, int(next_line)))
+found = search_transcript(transcripts, {"pattern": "answer to 3", "roles": ["ROLE_MODEL"]})
+assert re.fullmatch(r"(\[seq \d+ \]\nan answer to 3 messages\n?)+", found), found
+outputs_too = {"pattern": "299999:", "include_tool_outputs": True}
+assert search_transcript(transcripts, outputs_too) == f"[ref {ref} line 299999 make]\n299999: line"
+assert "go on with page_token" in search_transcript(transcripts, {"pattern": "a", "matches_max": 1})
+print("all answers are right")
+"#;
 
 fn work(worker: &str, stubs: &Path, address: &str) -> Vec<String> {
     let own = std::env::var("PYTHONPATH").unwrap_or_default();

@@ -129,6 +129,15 @@ impl TranscriptService for Echo {
     ) -> Result<Response<Self::ReadTranscriptStream>, Status> {
         Err(Status::unimplemented("the echo has no log"))
     }
+
+    type SearchTranscriptStream = Messages<pb::SearchTranscriptResponse>;
+
+    async fn search_transcript(
+        &self,
+        _: Request<pb::SearchTranscriptRequest>,
+    ) -> Result<Response<Self::SearchTranscriptStream>, Status> {
+        Err(Status::unimplemented("the echo has no log"))
+    }
 }
 
 /// Serves on a free port for as long as the process lives.

@@ -26,3 +26,10 @@ pub(crate) fn written_bytes(id: u32) -> anyhow::Result<u64> {
     let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).context("write_bytes")?;
     Ok(bytes.parse()?)
 }
+
+/// A figure of the memory of a process, such as `VmHWM`, in KiB.
+pub(crate) fn memory_kib(id: u32, name: &str) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = status.lines().find(|line| line.starts_with(name)).context("a line of that name")?;
+    Ok(line.split_whitespace().nth(1).context("a figure")?.parse()?)
+}

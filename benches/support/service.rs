@@ -131,6 +131,11 @@ impl Service {
         process::cpu(self.process.id())
     }
 
+    /// A figure of the service's memory, such as `VmHWM`, in KiB.
+    pub(crate) fn memory_kib(&self, name: &str) -> anyhow::Result<u64> {
+        process::memory_kib(self.process.id(), name)
+    }
+
     /// Bytes that the service has written to disks.
     pub(crate) fn written_bytes(&self) -> anyhow::Result<u64> {
         process::written_bytes(self.process.id())

@@ -1,5 +1,7 @@
 //! `turnkeep transcript`.
 
+mod search;
+
 use super::import::Import;
 use super::output::{harmless, hex, name, print, print_json, progress, say, time};
 use super::{Remote, resource_name};
@@ -13,11 +15,13 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Show, export, import and follow transcripts.
+/// Show, search, export, import and follow transcripts.
 #[derive(Debug, Subcommand)]
 pub(super) enum Transcript {
     /// Show entries of the log, or the window that a model would be sent
     Show(Show),
+    /// Find what was said, in the whole log and in the tool outputs
+    Search(search::Search),
     /// Write the messages of the log to a file
     Export(Export),
     /// Make sessions of a foreign transcript
@@ -30,6 +34,7 @@ impl Transcript {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Show(show) => show.run().await,
+            Self::Search(search) => search.run().await,
             Self::Export(export) => export.run().await,
             Self::Import(import) => import.run().await,
             Self::Tail(tail) => tail.run().await,

@@ -4,7 +4,7 @@ use super::log::{self, Piece, Position};
 use super::{Engine, Error};
 use crate::clock::Micros;
 use crate::model::{Digest, Entry, Seq, Version, WireFormat};
-use crate::store::meta::SessionKey;
+use crate::store::meta::{SessionKey, Tip};
 use futures::stream::{self, Stream, StreamExt as _};
 
 /// Pieces of the log that are fetched ahead of the reader.
@@ -36,6 +36,18 @@ pub struct ReadHeader {
     pub at: Micros,
 }
 
+impl ReadHeader {
+    pub(super) fn new(tip: &Tip, at: &Position) -> Self {
+        Self {
+            version: at.turn.version,
+            format: tip.session.format,
+            head_seq: at.turn.last_seq,
+            receipt: at.turn.receipt,
+            at: at.turn.created_at,
+        }
+    }
+}
+
 impl Engine {
     /// Reads entries of a session's log, a piece of it at a time.
     pub async fn read(
@@ -46,13 +58,7 @@ impl Engine {
         let tip = self.tip(&key, None).await?;
         let version = range.at_version.unwrap_or(tip.head.version);
         let at = self.position(&key, &tip, version).await?;
-        let header = ReadHeader {
-            version,
-            format: tip.session.format,
-            head_seq: at.turn.last_seq,
-            receipt: at.turn.receipt,
-            at: at.turn.created_at,
-        };
+        let header = ReadHeader::new(&tip, &at);
         let first = range.first.unwrap_or_default().max(Seq(1));
         let last = range.last.unwrap_or(Seq(u64::MAX)).min(at.turn.last_seq);
         let pieces = if first <= last { self.pieces(&key, &at, first, last, None).await? } else { vec![] };
@@ -91,18 +97,20 @@ fn keep(reader: &Reader, mut entries: Vec<Entry>, next: Seq) -> Result<Vec<Entry
     }
 }
 
+/// Loads pieces of a log.
 #[derive(Clone, Debug)]
-struct Reader {
-    engine: Engine,
-    key: SessionKey,
-    at: Position,
-    last: Seq,
+pub(super) struct Reader {
+    pub(super) engine: Engine,
+    pub(super) key: SessionKey,
+    pub(super) at: Position,
+    /// The last entry that is wanted.
+    pub(super) last: Seq,
 }
 
 impl Reader {
     /// Entries of a piece. If its blob is gone by now, a roll-up has taken its
     /// place, and the rows are read anew.
-    async fn load(self, piece: Piece) -> Result<Vec<Entry>, Error> {
+    pub(super) async fn load(self, piece: Piece) -> Result<Vec<Entry>, Error> {
         if let Some(entries) = self.engine.piece(&self.key, &piece).await? {
             return Ok(entries);
         }

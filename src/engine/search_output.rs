@@ -1,29 +1,20 @@
 //! Searching tool outputs.
 
+use super::output_blob::OutputBlob;
+use super::pattern::{Haystack, Pattern};
 use super::read_output::{Bounds, OutputRange, Reader};
 use super::{Engine, Error, compute};
 use crate::limits::{
     OUTPUT_CONTEXT_LINES_MAX, OUTPUT_LINE_OVERLAP_BYTES, OUTPUT_LINE_SEARCHED_BYTES, OUTPUT_LINE_SHOWN_BYTES,
-    OUTPUT_MATCHES_MAX, OUTPUT_PATTERN_BYTES_MAX, OUTPUT_PATTERN_COMPILED_BYTES_MAX,
+    OUTPUT_MATCHES_MAX,
 };
 use crate::model::{Output, OutputName, TenantId};
 use crate::preview::{Escaped, Measure as _, fitting_prefix};
 use crate::store::meta::SessionKey;
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::Regex;
 use std::collections::VecDeque;
-
-/// What an output is searched for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutputPattern {
-    /// The pattern.
-    pub pattern: String,
-    /// Whether it is a regular expression, and not a text.
-    pub is_regex: bool,
-    /// Whether upper and lower case are one.
-    pub ignore_case: bool,
-}
 
 /// A search of an output.
 #[derive(Clone, Debug)]
@@ -33,7 +24,7 @@ pub struct SearchOutput {
     /// The output.
     pub name: OutputName,
     /// What for.
-    pub pattern: OutputPattern,
+    pub pattern: Pattern,
     /// Lines before and after each match that are shown too.
     pub context_lines: u32,
     /// Most matching lines.
@@ -69,23 +60,6 @@ pub enum SearchPart {
     End(Option<u64>),
 }
 
-impl OutputPattern {
-    fn compile(&self) -> Result<Regex, Error> {
-        if self.pattern.is_empty() || self.pattern.len() > OUTPUT_PATTERN_BYTES_MAX {
-            let problem =
-                format!("has {} bytes; must have from 1 to {OUTPUT_PATTERN_BYTES_MAX}", self.pattern.len());
-            return Err(Error::invalid("search.pattern", problem));
-        }
-        let pattern = if self.is_regex { self.pattern.clone() } else { regex::escape(&self.pattern) };
-        RegexBuilder::new(&pattern)
-            .case_insensitive(self.ignore_case)
-            .size_limit(OUTPUT_PATTERN_COMPILED_BYTES_MAX)
-            .dfa_size_limit(OUTPUT_PATTERN_COMPILED_BYTES_MAX)
-            .build()
-            .map_err(|error| Error::invalid("search.pattern", error.to_string()))
-    }
-}
-
 impl Engine {
     /// Searches an output, line by line: what is known of it, and then what was
     /// found.
@@ -103,28 +77,51 @@ impl Engine {
             let problem = format!("is {matches_max}; must be from 1 to {OUTPUT_MATCHES_MAX}");
             return Err(Error::invalid("search.matches_max", problem));
         }
-        let regex = pattern.compile()?;
+        let regex = pattern.compile("search.pattern", Haystack::Line)?;
         let blob = self.open_output(&tenant, &name).await?;
         let room = if is_unlimited {
             u64::MAX
         } else {
             self.page_characters(&SessionKey { tenant, session: name.session.clone() }).await?
         };
-        let output = blob.output.clone();
-        let start = i64::try_from(first_line.max(1)).unwrap_or(i64::MAX);
-        let bounds = Bounds::of(OutputRange::Lines { start, count: None }, &output)?;
-        let frames = bounds.frames(&blob.index);
-        let reader = Reader { frames: blob.frames(frames), bounds };
-        let search = LineSearch::new(regex, context_lines, matches_max, room, first_line.max(1));
-        let lines = output.lines;
-        let parts = stream::try_unfold(Some((reader, search)), move |state| async move {
-            match state {
-                Some((reader, search)) => parts_of(reader, search, lines).await.map(Some),
-                None => Ok(None),
-            }
-        });
-        Ok((output, parts.map_ok(|parts| stream::iter(parts).map(Ok)).try_flatten()))
+        let first_line = first_line.max(1);
+        let search = LineSearch::new(regex, context_lines, matches_max, room, first_line);
+        lines_of(blob, search)
     }
+
+    /// The lines of an output in which `regex` is found, from `first_line` on.
+    pub(super) async fn matching_lines(
+        &self,
+        tenant: &TenantId,
+        name: &OutputName,
+        regex: Regex,
+        matches_max: u32,
+        first_line: u64,
+    ) -> Result<impl Stream<Item = Result<SearchPart, Error>> + Send + use<>, Error> {
+        let blob = self.open_output(tenant, name).await?;
+        let search = LineSearch::new(regex, 0, matches_max, u64::MAX, first_line.max(1));
+        lines_of(blob, search).map(|(_, parts)| parts)
+    }
+}
+
+/// What a search of an output finds, from the line on that it is at.
+fn lines_of(
+    blob: OutputBlob,
+    search: LineSearch,
+) -> Result<(Output, impl Stream<Item = Result<SearchPart, Error>> + Send + use<>), Error> {
+    let output = blob.output.clone();
+    let start = i64::try_from(search.line).unwrap_or(i64::MAX);
+    let bounds = Bounds::of(OutputRange::Lines { start, count: None }, &output)?;
+    let frames = bounds.frames(&blob.index);
+    let reader = Reader { frames: blob.frames(frames), bounds };
+    let lines = output.lines;
+    let parts = stream::try_unfold(Some((reader, search)), move |state| async move {
+        match state {
+            Some((reader, search)) => parts_of(reader, search, lines).await.map(Some),
+            None => Ok(None),
+        }
+    });
+    Ok((output, parts.map_ok(|parts| stream::iter(parts).map(Ok)).try_flatten()))
 }
 
 /// The next parts of an answer, and what the others are made of.

@@ -1,9 +1,9 @@
 //! Pages of lists and their tokens.
 
 use crate::clock::Micros;
-use crate::engine::Error;
+use crate::engine::{Error, SearchPlace, SearchPosition};
 use crate::limits::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX};
-use crate::model::{OutputId, SessionId, Version};
+use crate::model::{OutputId, Seq, SessionId, Version};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
@@ -73,6 +73,38 @@ pub(super) fn read_output_token(token: &str) -> Result<Option<OutputId>, Error> 
         return Ok(None);
     }
     decode(token).and_then(|text| OutputId::parse(&text).ok()).map(Some).ok_or_else(wrong_token)
+}
+
+/// Where a search of a transcript ended.
+pub(super) fn search_token(position: &SearchPosition) -> String {
+    let version = position.version;
+    URL_SAFE_NO_PAD.encode(match &position.place {
+        SearchPlace::Entry { seq, text, byte } => format!("{version}/{seq}/{text}/{byte}"),
+        SearchPlace::Output { output, line } => format!("{version}/{output}/{line}"),
+    })
+}
+
+/// Reads a token of [`search_token`].
+pub(super) fn read_search_token(token: &str) -> Result<Option<SearchPosition>, Error> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let parsed = decode(token).and_then(|text| {
+        let parts: Vec<_> = text.split('/').collect();
+        let (version, place) = match *parts.as_slice() {
+            [version, seq, text, byte] => {
+                let (seq, text, byte) = (Seq(seq.parse().ok()?), text.parse().ok()?, byte.parse().ok()?);
+                (version, SearchPlace::Entry { seq, text, byte })
+            }
+            [version, output, line] => {
+                let (output, line) = (OutputId::parse(output).ok()?, line.parse().ok()?);
+                (version, SearchPlace::Output { output, line })
+            }
+            _ => return None,
+        };
+        Some(SearchPosition { version: Version(version.parse().ok()?), place })
+    });
+    parsed.map(Some).ok_or_else(|| Error::invalid("page_token", "is not one that a search has given"))
 }
 
 fn decode(token: &str) -> Option<String> {

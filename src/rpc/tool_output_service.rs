@@ -4,8 +4,8 @@ use super::observe::{observe, observe_within};
 use super::{convert, pages, pb};
 use crate::clock;
 use crate::engine::{
-    Engine, Error, FoundLine, Offload, OffloadRequest, Offloaded, OutputPart, OutputPattern, OutputPiece,
-    OutputRange, PageSize, ReadOutput, SearchOutput, SearchPart,
+    Engine, Error, FoundLine, Offload, OffloadRequest, Offloaded, OutputPart, OutputPiece, OutputRange,
+    PageSize, Pattern, ReadOutput, SearchOutput, SearchPart,
 };
 use crate::limits::{
     OFFLOAD_IDLE_TIMEOUT, OFFLOAD_TIMEOUT, OFFLOADS_MAX, OUTPUT_MATCHES_DEFAULT, OUTPUT_PAGE_BYTES_MAX,
@@ -99,8 +99,8 @@ impl ToolOutputs {
                 let search = SearchOutput {
                     tenant: self.tenant.clone(),
                     name: name.clone(),
-                    pattern: OutputPattern {
-                        pattern: search.pattern,
+                    pattern: Pattern {
+                        source: search.pattern,
                         is_regex: search.is_regex,
                         ignore_case: search.ignore_case,
                     },

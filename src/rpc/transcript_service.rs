@@ -2,7 +2,7 @@
 
 use super::admission::Room;
 use super::observe::observe;
-use super::{convert, pb};
+use super::{convert, pb, search};
 use crate::engine::{Engine, Error, Input, LogRange, PersistRequest, RestoreRequest};
 use crate::limits::{STEP_KIND_BYTES_MAX, STREAM_CHUNK_BYTES, TOKENS_MAX};
 use crate::model::{Seq, TenantId, Version};
@@ -140,6 +140,30 @@ impl Transcripts {
             .map(|part| part.map(|part| pb::ReadTranscriptResponse { part: Some(part) }));
         Ok(messages.boxed())
     }
+
+    async fn search(
+        &self,
+        request: pb::SearchTranscriptRequest,
+    ) -> Result<Messages<pb::SearchTranscriptResponse>, Error> {
+        use pb::search_transcript_response::Part;
+        let request = search::request(&self.tenant, request)?;
+        let (header, parts) = self.engine.search_transcript(request).await?;
+        let header = stream::iter([Ok(Part::Header(convert::read_header(&header)))]);
+        let parts = parts.flat_map(|part| {
+            let messages: Vec<_> = match part.map(search::told) {
+                Ok(search::Told::Matches(found)) => {
+                    chunks(found.into_iter()).map(search::matches).map(Ok).collect()
+                }
+                Ok(search::Told::End(end)) => vec![Ok(end)],
+                Err(error) => vec![Err(super::to_status(&error))],
+            };
+            stream::iter(messages)
+        });
+        let messages = header
+            .chain(parts)
+            .map(|part| part.map(|part| pb::SearchTranscriptResponse { part: Some(part) }));
+        Ok(messages.boxed())
+    }
 }
 
 /// Groups values into messages: each as many as stay within the encoded size of
@@ -214,6 +238,15 @@ impl pb::transcript_service_server::TranscriptService for Transcripts {
         request: Request<pb::UndoCompactionRequest>,
     ) -> Result<Response<pb::Compaction>, Status> {
         observe("UndoCompaction", self.undo_compaction(request.into_inner())).await
+    }
+
+    type SearchTranscriptStream = Messages<pb::SearchTranscriptResponse>;
+
+    async fn search_transcript(
+        &self,
+        request: Request<pb::SearchTranscriptRequest>,
+    ) -> Result<Response<Self::SearchTranscriptStream>, Status> {
+        observe("SearchTranscript", self.search(request.into_inner())).await
     }
 }
 

@@ -5,6 +5,8 @@ use crate::{command, serve};
 use futures::stream;
 use pb::offload_tool_output_request::{Commit, Frame, Start};
 use pb::offload_tool_output_response::Outcome;
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
 use serde_json::{Value, json};
 use std::fs;
 use turnkeep::client::Client;
@@ -12,7 +14,11 @@ use turnkeep::codec::digest;
 use turnkeep::rpc::pb;
 
 on_all_backends!(outputs_are_listed_shown_searched_and_downloaded);
-on_embedded_backend!(an_import_and_a_replay_keep_long_results_whole);
+on_embedded_backend!(
+    an_import_and_a_replay_keep_long_results_whole,
+    a_model_s_calls_are_answered,
+    a_transcript_is_searched
+);
 
 async fn outputs_are_listed_shown_searched_and_downloaded(backend: Backend) {
     let served = serve(&backend).await;
@@ -73,33 +79,52 @@ async fn outputs_are_listed_shown_searched_and_downloaded(backend: Backend) {
 }
 
 #[test]
-fn the_tool_that_reads_outputs_is_defined_for_each_api() {
-    let tools = |format: &str| {
+fn the_tools_for_models_are_defined_for_each_api() {
+    let tools = |format: &str| -> Value {
         let printed = command::run(&["output", "tools", "--format", format], &[]).output();
-        let value: Value = serde_json::from_str(&printed).unwrap();
-        assert_eq!(value.as_array().map(Vec::len), Some(1));
-        value
+        serde_json::from_str(&printed).unwrap()
     };
     let cases = [
-        ("openai-chat", "/0/function", "/parameters", "object", "integer"),
-        ("openai-responses", "/0", "/parameters", "object", "integer"),
-        ("anthropic-messages", "/0", "/input_schema", "object", "integer"),
-        ("gemini-contents", "/0/functionDeclarations/0", "/parameters", "OBJECT", "INTEGER"),
-        ("bedrock-converse", "/0/toolSpec", "/inputSchema/json", "object", "integer"),
+        ("openai-chat", ["/0/function", "/1/function"], "/parameters", false),
+        ("openai-responses", ["/0", "/1"], "/parameters", false),
+        ("anthropic-messages", ["/0", "/1"], "/input_schema", false),
+        ("gemini-contents", ["/0/functionDeclarations/0", "/0/functionDeclarations/1"], "/parameters", true),
+        ("bedrock-converse", ["/0/toolSpec", "/1/toolSpec"], "/inputSchema/json", false),
     ];
-    for (format, place, schema, object, integer) in cases {
+    for (format, places, schema, is_upper) in cases {
         let tools = tools(format);
-        let tool = tools.pointer(place).unwrap();
-        assert_eq!(tool["name"], "read_tool_output");
-        let schema = tool.pointer(schema).unwrap();
-        assert_eq!((&schema["type"], &schema["required"]), (&json!(object), &json!(["ref"])));
-        assert_eq!(schema["properties"]["first_line"]["type"], integer);
-        assert_eq!(schema["properties"].as_object().unwrap().len(), 9);
+        let name = |name: &str| json!(if is_upper { name.to_uppercase() } else { name.to_owned() });
+        let [read, search] = places.map(|place| tools.pointer(place).unwrap());
+        assert_eq!(
+            (&read["name"], &search["name"]),
+            (&json!("read_tool_output"), &json!("search_transcript"))
+        );
+        let [read, search] = [read, search].map(|tool| tool.pointer(schema).unwrap());
+        assert_eq!((&read["type"], &read["required"]), (&name("object"), &json!(["ref"])));
+        assert_eq!(read["properties"]["first_line"]["type"], name("integer"));
+        assert_eq!(read["properties"].as_object().unwrap().len(), 9);
+        assert_eq!(search["required"], json!(["pattern"]));
+        assert_eq!(search["properties"]["roles"]["type"], name("array"));
+        let roles = ["ROLE_SYSTEM", "ROLE_USER", "ROLE_MODEL", "ROLE_TOOL"];
+        assert_eq!(search["properties"]["roles"]["items"], json!({"type": name("string"), "enum": roles}));
+        // They are fields of the request.
+        let request = fields("SearchTranscriptRequest");
+        for parameter in search["properties"].as_object().unwrap().keys() {
+            assert!(request.contains(parameter), "{parameter}");
+        }
     }
-    assert_eq!(tools("openai-chat")[0]["type"], "function");
-    assert_eq!(tools("openai-responses")[0]["strict"], false);
+    assert_eq!(tools("openai-chat")[1]["type"], "function");
+    assert_eq!(tools("openai-responses")[1]["strict"], false);
     let refused = command::run(&["output", "tools", "--format", "opaque"], &[]);
     assert!(refused.stderr.contains("must be one of openai-chat"), "{refused:?}");
+}
+
+/// Names of a message's fields.
+fn fields(message: &str) -> Vec<String> {
+    let files = FileDescriptorSet::decode(pb::DESCRIPTORS).unwrap().file;
+    let messages = files.into_iter().flat_map(|file| file.message_type);
+    let message = messages.into_iter().find(|known| known.name() == message).unwrap();
+    message.field.iter().map(|field| field.name().to_owned()).collect()
 }
 
 async fn an_import_and_a_replay_keep_long_results_whole(backend: Backend) {
@@ -119,5 +144,125 @@ async fn an_import_and_a_replay_keep_long_results_whole(backend: Backend) {
     assert_eq!(serde_json::from_slice::<Value>(&exported).unwrap(), messages);
     assert_eq!(served.run(&["output", "list", "long", "--json"]).json(), [Value::Null; 0]);
     served.run(&["replay", &path]).output();
+    served.stop();
+}
+
+async fn a_model_s_calls_are_answered(backend: Backend) {
+    let served = serve(&backend).await;
+    let mut client = Client::connect(&served.address).await.unwrap();
+    let session = pb::Session { format: pb::WireFormat::OpenaiChat.into(), ..pb::Session::default() };
+    let create = pb::CreateSessionRequest { session_id: "s".to_owned(), session: Some(session) };
+    client.sessions.create_session(create).await.unwrap();
+    let start = || Start {
+        session: "sessions/s".to_owned(),
+        tool_call_id: "c1".to_owned(),
+        tool_name: "make".to_owned(),
+        ..Default::default()
+    };
+    assert_eq!(client.tool_result(start(), "short").await.unwrap(), "short");
+    assert_eq!(client.tool_result(start(), "").await.unwrap(), "");
+    let line = |i| format!("{i}: line\n");
+    let content: String = (1..=300_000).map(line).collect();
+    let preview = client.tool_result(start(), content).await.unwrap();
+    let place = preview.find("turnkeep://").unwrap();
+    let reference: String =
+        preview[place..].chars().take_while(|c| !c.is_whitespace() && *c != ']').collect();
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "make", "arguments": "{}"}});
+    let payloads = [
+        json!({"role": "assistant", "tool_calls": [call]}),
+        json!({"role": "tool", "tool_call_id": "c1", "content": preview}),
+    ];
+    let entries =
+        payloads.map(|payload| pb::NewEntry { payload: payload.to_string().into(), ..Default::default() });
+    let append = pb::persist_transcript_request::Append { entries: entries.into() };
+    let turn = pb::PersistTranscriptRequest {
+        session: "sessions/s".to_owned(),
+        request_id: "r".to_owned(),
+        input: Some(pb::persist_transcript_request::Input::Append(append)),
+        ..Default::default()
+    };
+    client.transcripts.persist_transcript(turn).await.unwrap();
+
+    let mut answer = async |tool: &str, arguments: Value| {
+        client.answer("sessions/s", tool, &arguments.to_string()).await.unwrap()
+    };
+    let read = "read_tool_output";
+    let lines = json!({"ref": reference, "first_line": 5_000, "line_count": 2, "first_byte": null});
+    assert_eq!(answer(read, lines).await.unwrap(), "5000: line\n5001: line\n");
+    let bytes = json!({"ref": reference, "byte_count": 8});
+    assert_eq!(answer(read, bytes).await.unwrap(), "1: line\n");
+    let from_the_beginning = answer(read, json!({"ref": reference})).await.unwrap();
+    assert!(from_the_beginning.starts_with("1: line\n2: line\n"), "{from_the_beginning:.40}");
+    let (_, next) = from_the_beginning.rsplit_once("\n[go on with first_line ").unwrap();
+    let next: u64 = next.trim_end_matches(']').parse().unwrap();
+    assert!(from_the_beginning.contains(&format!("\n{}: line\n\n[go on", next - 1)));
+    let rest = answer(read, json!({"ref": reference, "first_line": next, "line_count": 1})).await.unwrap();
+    assert_eq!(rest, format!("{next}: line\n"));
+    let grep = json!({"ref": reference, "pattern": "^1500:", "is_regex": true, "context_lines": 1});
+    assert_eq!(answer(read, grep).await.unwrap(), "1499-1499: line\n1500:1500: line\n1501-1501: line\n");
+    let part = answer(read, json!({"ref": reference, "first_byte": 3})).await.unwrap();
+    let (part, next) = part.rsplit_once("\n[go on with first_byte ").unwrap();
+    assert_eq!(next.trim_end_matches(']').parse::<usize>().unwrap(), 3 + part.len());
+    let absent = answer(read, json!({"ref": reference, "pattern": "x"})).await.unwrap();
+    assert_eq!(absent, "[nothing]");
+
+    let search = "search_transcript";
+    let found = answer(search, json!({"pattern": "make"})).await.unwrap();
+    assert_eq!(found, "[seq 1 version 1 model call name, tool make, call c1]\nmake");
+    let outputs = json!({"pattern": "150000:", "include_tool_outputs": true, "roles": ["ROLE_TOOL"]});
+    let found = answer(search, outputs).await.unwrap();
+    assert_eq!(found, format!("[ref {reference} line 150000, tool make, call c1]\n150000: line"));
+    let found = answer(search, json!({"pattern": "line", "matches_max": 1})).await.unwrap();
+    let (first, token) = found.rsplit_once("\n[go on with page_token ").unwrap();
+    assert!(first.starts_with("[seq 2 version 1 tool result, tool make, call c1]\n1: line"), "{first}");
+    let next = json!({"pattern": "line", "matches_max": 1, "page_token": token.trim_end_matches(']')});
+    assert_ne!(answer(search, next).await.unwrap(), found);
+    assert_eq!(answer(search, json!({"pattern": "nowhere"})).await.unwrap(), "[no match]");
+
+    // What the model does wrong it is told.
+    for (tool, arguments, problem) in [
+        (read, json!({}), "error: missing field `ref`"),
+        (read, json!({"ref": "x"}), "error: name: must have the form"),
+        (read, json!({"ref": "sessions/s/outputs/0"}), "error: sessions/s/outputs/0 not found"),
+        (search, json!({"pattern": "("  , "is_regex": true}), "error: pattern: regex parse error"),
+        (
+            search,
+            json!({"pattern": "x", "roles": ["user"]}),
+            "error: roles[0]: is 0, which is not a known role",
+        ),
+        (search, json!({"query": "x"}), "error: unknown field `query`"),
+    ] {
+        let told = answer(tool, arguments).await.unwrap();
+        assert!(told.starts_with(problem), "{told}");
+    }
+    assert_eq!(answer("grep", json!({})).await, None);
+    served.stop();
+}
+
+async fn a_transcript_is_searched(backend: Backend) {
+    let served = serve(&backend).await;
+    served.run(&["transcript", "import", "tests/data/readme/flaky-test.json", "--session", "flaky"]).output();
+    let all = served.run(&["transcript", "search", "flaky", "test", "-i", "--limit", "0", "--json"]).json();
+    assert!(all.len() > 2, "{all:?}");
+    assert!(all.is_sorted_by_key(|found| std::cmp::Reverse(found["seq"].as_u64())), "{all:?}");
+    let some = served.run(&["transcript", "search", "flaky", "test", "-i", "--limit", "2", "--json"]);
+    assert!(some.stderr.contains("there may be more"), "{}", some.stderr);
+    assert_eq!(some.json(), all[..2]);
+    let args = ["transcript", "search", "flaky", "t[e]st", "--regex", "-i", "--oldest-first", "-C", "0"];
+    let found = served.run(&args).output();
+    let first = found.lines().next().unwrap();
+    assert!(first == "2 v1 user text: test…", "{first}");
+    let of_user = ["transcript", "search", "flaky", "test", "-i", "--role", "user", "--last", "2", "--json"];
+    let found = served.run(&of_user).json();
+    assert!(
+        !found.is_empty() && found.iter().all(|found| found["role"] == "user" && found["seq"] == 2),
+        "{found:?}"
+    );
+    let of_tool = ["transcript", "search", "flaky", "", "--regex", "--tool", "shell", "--json"];
+    let refused = served.run(&of_tool).failure();
+    assert!(refused.contains("INVALID_FIELD: pattern: has 0 bytes"), "{refused}");
+    let of_tool = ["transcript", "search", "flaky", ".", "--regex", "--tool", "shell", "--outputs", "--json"];
+    let found = served.run(&of_tool).json();
+    assert!(!found.is_empty() && found.iter().all(|found| found["tool_name"] == "shell"), "{found:?}");
     served.stop();
 }

@@ -1,5 +1,7 @@
 //! Calls of `ToolOutputService`.
 
+#![allow(dead_code, reason = "each test file uses its part of it")]
+
 use crate::service::{Refusal, Service};
 use pb::offload_tool_output_request::{Commit, Frame, Start};
 use pb::offload_tool_output_response::{Outcome, Stored};
