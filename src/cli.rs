@@ -98,7 +98,7 @@ impl Remote {
 #[command(next_help_heading = "Model profile")]
 struct ProfileArgs {
     /// A profile of the service's settings
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "context_window", "max_output", "tokenizer"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "context_window", "max_output", "tokenizer", "image_bytes", "image_pixels", "document_bytes"])]
     profile: Option<String>,
     /// Name of the model
     #[arg(long)]
@@ -112,6 +112,15 @@ struct ProfileArgs {
     /// How tokens are counted: o200k, cl100k or estimate
     #[arg(long, value_parser = parse_tokenizer)]
     tokenizer: Option<pb::Tokenizer>,
+    /// Bytes of an inline picture that its API takes; 0 for the format's default
+    #[arg(long, value_name = "BYTES")]
+    image_bytes: Option<u64>,
+    /// Pixels of a picture's longer edge that its API takes
+    #[arg(long, value_name = "PIXELS")]
+    image_pixels: Option<u64>,
+    /// Bytes of an inline document that its API takes
+    #[arg(long, value_name = "BYTES")]
+    document_bytes: Option<u64>,
 }
 
 fn parse_tokenizer(name: &str) -> Result<pb::Tokenizer, String> {
@@ -133,8 +142,23 @@ impl ProfileArgs {
             max_output_tokens: self.max_output.unwrap_or(current.max_output_tokens),
             tokenizer: self.tokenizer.map_or(current.tokenizer, i32::from),
             tool_result_limit: current.tool_result_limit,
+            media_limits: self.media_limits(current.media_limits),
         };
         (changed != *current).then_some(changed)
+    }
+
+    fn media_limits(&self, current: Option<pb::MediaLimits>) -> Option<pb::MediaLimits> {
+        let [image_bytes, image_pixels, document_bytes] =
+            [self.image_bytes, self.image_pixels, self.document_bytes];
+        if [image_bytes, image_pixels, document_bytes] == [None; 3] {
+            return current;
+        }
+        let current = current.unwrap_or_default();
+        Some(pb::MediaLimits {
+            image_bytes: image_bytes.unwrap_or(current.image_bytes),
+            image_pixels: image_pixels.unwrap_or(current.image_pixels),
+            document_bytes: document_bytes.unwrap_or(current.document_bytes),
+        })
     }
 
     /// The profile of a new session.

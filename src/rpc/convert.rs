@@ -8,8 +8,8 @@ use crate::engine::{
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
 use crate::model::{
-    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, LengthUnit, ModelProfile, NextStep,
-    Origin, OutputName, Preamble, Repair, RepairKind, RequestId, SessionId, TenantId, Tokenizer,
+    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, LengthUnit, MediaLimits, ModelProfile,
+    NextStep, Origin, OutputName, Preamble, Repair, RepairKind, RequestId, SessionId, TenantId, Tokenizer,
     ToolResultLimit, Turn, TurnKind, UnansweredCall, Usage, WireFormat,
 };
 use crate::store::meta::SessionKey;
@@ -170,6 +170,11 @@ fn model_profile(profile: pb::ModelProfile) -> Result<ModelProfile, Error> {
         max_output_tokens: profile.max_output_tokens,
         tokenizer,
         tool_result_limit: profile.tool_result_limit.map(tool_result_limit).transpose()?,
+        media_limits: profile.media_limits.map(|limits| MediaLimits {
+            image_bytes: limits.image_bytes,
+            image_pixels: limits.image_pixels,
+            document_bytes: limits.document_bytes,
+        }),
     })
 }
 
@@ -226,6 +231,11 @@ fn profile_to(profile: ModelProfile) -> pb::ModelProfile {
                 LengthUnit::Tokens => pb::LengthUnit::Tokens,
             }
             .into(),
+        }),
+        media_limits: profile.media_limits.map(|limits| pb::MediaLimits {
+            image_bytes: limits.image_bytes,
+            image_pixels: limits.image_pixels,
+            document_bytes: limits.document_bytes,
         }),
     }
 }
