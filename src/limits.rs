@@ -161,6 +161,10 @@ pub const TOOL_RESULT_CHARACTERS: u64 = 100_000;
 /// memory.
 pub const TOOL_RESULT_LENGTH_MAX: u64 = 500_000;
 
+/// Bytes up to which a text may be as short as one token: with more for each token of
+/// a limit it is taken to be too long without being counted.
+pub const TOKEN_TEXT_BYTES_MAX: u64 = 8;
+
 /// What a worker may put around a text that it offloaded or read, in the unit of the
 /// limit, beyond what messages with a result usually have: kept free of the limit when
 /// a text is measured without its message, but not more than an eighth of it, so that
