@@ -261,7 +261,9 @@ pub fn text_block(format: WireFormat, token: &str) -> String {
             format!(r#"{{"type":"text","text":{token}}}"#)
         }
         WireFormat::OpenaiResponses => format!(r#"{{"type":"input_text","text":{token}}}"#),
-        WireFormat::BedrockConverse | WireFormat::GeminiContents | WireFormat::Opaque => format!(r#"{{"text":{token}}}"#),
+        WireFormat::BedrockConverse | WireFormat::GeminiContents | WireFormat::Opaque => {
+            format!(r#"{{"text":{token}}}"#)
+        }
     }
 }
 

@@ -139,7 +139,8 @@ fn length(
     }
     let is_openai = matches!(format, WireFormat::OpenaiChat | WireFormat::OpenaiResponses);
     let picture = if is_openai { format!("data:image/png;base64,{PICTURE}") } else { PICTURE.to_owned() };
-    let written = [message.to_string(), as_python(&message)].map(|text| text.replacen(&picture, "", left_out));
+    let written =
+        [message.to_string(), as_python(&message)].map(|text| text.replacen(&picture, "", left_out));
     let length = |text: &String| match limit.unit {
         LengthUnit::Characters => text.chars().count() as u64,
         LengthUnit::Bytes => text.len() as u64,

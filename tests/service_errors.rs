@@ -115,6 +115,7 @@ async fn what_is_just_within_the_limits_is_taken(backend: Backend) {
             max_output_tokens: TOKENS_MAX,
             tokenizer: pb::Tokenizer::Estimate.into(),
             tool_result_limit: None,
+            media_limits: None,
         }),
         labels: (0..32).map(|i| (format!("{i:063}"), "é".repeat(127) + "x")).collect(),
         strip_rules: vec!["claude-code".to_owned(); 16],
@@ -238,6 +239,7 @@ fn wrong_sessions() -> Vec<(pb::Session, &'static str, String)> {
             max_output_tokens,
             tokenizer,
             tool_result_limit: None,
+            media_limits: None,
         })
     };
     let key_problem = "is not 1 to 63 characters of `a-z 0-9 . _ / -`";

@@ -84,6 +84,7 @@ async fn a_restore_gives_the_window_and_all_that_is_known_of_it(backend: Backend
             max_output_tokens: 100,
             tokenizer: pb::Tokenizer::Unspecified.into(),
             tool_result_limit: None,
+            media_limits: None,
         };
         let preamble = pb::Preamble { payload: r#"{"system":"Be kind."}"#.into(), ..Default::default() };
         let session =

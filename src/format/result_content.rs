@@ -109,10 +109,7 @@ pub fn with_values(payload: &[u8], values: &[(Range<usize>, String)]) -> Vec<u8>
     changed
 }
 
-fn alone<'a>(
-    message: Value<'a>,
-    read: fn(Value<'a>) -> Option<ResultContent<'a>>,
-) -> Vec<ResultContent<'a>> {
+fn alone<'a>(message: Value<'a>, read: fn(Value<'a>) -> Option<ResultContent<'a>>) -> Vec<ResultContent<'a>> {
     let read = read(message).map(|found| ResultContent { message: vec![message.range()], ..found });
     read.into_iter().collect()
 }
@@ -160,8 +157,7 @@ fn content<'a>(
             Element::Other => {}
         }
     }
-    let around =
-        if whole.is_array() { (block.0, block.1.to_owned(), "]") } else { ("", String::new(), "") };
+    let around = if whole.is_array() { (block.0, block.1.to_owned(), "]") } else { ("", String::new(), "") };
     if whole.is_string() {
         texts.push(whole);
     }

@@ -134,8 +134,10 @@ mod tests {
     #[test]
     fn only_what_must_be_escaped_stays_so() {
         for (json, plain) in [
-            (r#"{"a":"\u00e9\ud83d\udc4b\u003c\/","b":"\"\\u00e9\n\u001b\u0022\ud800"}"#,
-             r#"{"a":"é👋</","b":"\"\\u00e9\n\u001b\u0022\ud800"}"#),
+            (
+                r#"{"a":"\u00e9\ud83d\udc4b\u003c\/","b":"\"\\u00e9\n\u001b\u0022\ud800"}"#,
+                r#"{"a":"é👋</","b":"\"\\u00e9\n\u001b\u0022\ud800"}"#,
+            ),
             (r#"{"a":"é"}"#, r#"{"a":"é"}"#),
             ("\"\\", "\"\\"),
         ] {
