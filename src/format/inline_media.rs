@@ -167,15 +167,9 @@ pub fn inline_media(format: WireFormat, payload: &[u8]) -> Vec<InlineMedia<'_>> 
     match format {
         WireFormat::OpenaiChat => found.chat(message),
         WireFormat::OpenaiResponses => found.responses(message),
-        WireFormat::AnthropicMessages => {
-            found.of_user(message, "content", |found, block| found.anthropic(block));
-        }
-        WireFormat::BedrockConverse => {
-            found.of_user(message, "content", |found, block| found.bedrock(block));
-        }
-        WireFormat::GeminiContents => {
-            found.of_user(message, "parts", |found, part| found.gemini(part));
-        }
+        WireFormat::AnthropicMessages => found.of_user(message, "content", Found::anthropic),
+        WireFormat::BedrockConverse => found.of_user(message, "content", Found::bedrock),
+        WireFormat::GeminiContents => found.of_user(message, "parts", Found::gemini),
         WireFormat::Opaque => {}
     }
     found.media

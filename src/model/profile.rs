@@ -99,8 +99,8 @@ impl MediaLimits {
     /// a million bytes, unless the API's errors say otherwise. Limits of a request as a
     /// whole, such as on the number of pictures or pages, are not among these.
     ///
-    /// - Anthropic: a picture of 5 MiB of Base64 ("image exceeds 5 MB maximum: … bytes
-    ///   > 5242880 bytes") and 8000 pixels; a request of 32 MB, and so a document of 24.
+    /// - Anthropic: a picture of 5 MiB of Base64 (an error names
+    ///   5242880 bytes as the maximum) and 8000 pixels; a request of 32 MB, and so a document of 24.
     ///   <https://docs.anthropic.com/en/docs/vision>,
     ///   <https://docs.anthropic.com/en/docs/build-with-claude/pdf-support>
     /// - Bedrock: a picture of 3.75 MB and 8000 pixels, a document of 4.5 MB, which some

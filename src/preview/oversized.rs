@@ -86,16 +86,15 @@ fn oversized<'a>(
         let is_to_blame = result.whole.is_string() || is_short();
         is_to_blame.then_some((text, around))
     });
-    let (text, around) = match largest.flatten() {
-        Some((text, around)) => (Some(text), around),
-        None => {
-            let [before, after] = outside(result.whole.range());
-            let [open, close] = result.around_text();
-            let json = [[before, open].concat(), [close, after].concat()];
-            // With the quotes of the text.
-            let length = characters(&json.concat()) + 2;
-            (None, Around { json, length, counter })
-        }
+    let (text, around) = if let Some((text, around)) = largest.flatten() {
+        (Some(text), around)
+    } else {
+        let [before, after] = outside(result.whole.range());
+        let [open, close] = result.around_text();
+        let json = [[before, open].concat(), [close, after].concat()];
+        // With the quotes of the text.
+        let length = characters(&json.concat()) + 2;
+        (None, Around { json, length, counter })
     };
     Some(Oversized { result, text, around, limit })
 }
