@@ -50,8 +50,10 @@ pub(super) fn with_few_escapes(json: &[u8]) -> Cow<'_, str> {
         plain.push_str(before);
         let escape = escape.strip_prefix('\\').unwrap_or_default();
         let (character, after) = escaped(escape);
-        let must_be = character < ' ' || matches!(character, '"' | '\\' | char::REPLACEMENT_CHARACTER);
-        if must_be {
+        // Half of a surrogate pair is no character.
+        let is_half = character == char::REPLACEMENT_CHARACTER
+            && !escape.get(1..5).is_some_and(|digits| digits.eq_ignore_ascii_case("fffd"));
+        if is_half || character < ' ' || matches!(character, '"' | '\\') {
             let kept = escape.chars().next().map_or(0, char::len_utf8);
             plain.push('\\');
             plain.push_str(escape.get(..kept).unwrap_or_default());
@@ -139,6 +141,7 @@ mod tests {
                 r#"{"a":"é👋</","b":"\"\\u00e9\n\u001b\u0022\ud800"}"#,
             ),
             (r#"{"a":"é"}"#, r#"{"a":"é"}"#),
+            (r#""\uFFFD\u007f""#, "\"\u{fffd}\u{7f}\""),
             ("\"\\", "\"\\"),
         ] {
             assert_eq!(with_few_escapes(json.as_bytes()), plain);
