@@ -161,10 +161,19 @@ pub const TOOL_RESULT_CHARACTERS: u64 = 100_000;
 /// memory.
 pub const TOOL_RESULT_LENGTH_MAX: u64 = 500_000;
 
-/// What may stand around the texts of a tool result without being counted when a
-/// persist looks for results that are too long, in the limit's unit: a text that an
-/// offload took for short enough must not become too long by its block's members.
+/// Bytes up to which a text may be as short as one token: with more for each token of
+/// a limit it is taken to be too long without being counted.
+pub const TOKEN_TEXT_BYTES_MAX: u64 = 8;
+
+/// What a worker may put around a text that it offloaded or read, in the unit of the
+/// limit, beyond what messages with a result usually have: kept free of the limit when
+/// a text is measured without its message, but not more than an eighth of it, so that
+/// the message is not too long when it is persisted.
 pub const TOOL_RESULT_WRAPPING_MAX: u64 = 512;
+
+/// Least limit of a picture's or document's bytes: what stands in place of one is not
+/// taken for too large itself.
+pub const MEDIA_LIMIT_BYTES_MIN: u64 = 4 * KIB as u64;
 
 /// Most bytes of entries in the answer to a persist that changed them: with the rest
 /// of it that stays under the 4 MiB that gRPC clients accept by default.

@@ -10,10 +10,12 @@ mod clean;
 mod ends;
 mod excerpt;
 mod oversized;
+mod oversized_media;
 mod tool_result;
 
 pub use ends::{Ends, Scanner, Totals};
 pub use oversized::{Oversized, oversized_results};
+pub use oversized_media::{OversizedMedia, oversized_media};
 pub use tool_result::ToolResult;
 
 /// How long a text is, by the limit that it must keep to.

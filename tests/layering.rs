@@ -97,6 +97,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("format::calls", &["format::openai_responses", "format::reading"]),
     ("format::canonical", &["format::json"]),
     ("format::gemini", &["format::json", "format::parts", "format::reading"]),
+    ("format::inline_media", &["format::json", "format::reading"]),
     ("format::openai_chat", &["format::json", "format::openai_content", "format::parts", "format::reading"]),
     ("format::openai_content", &["format::json", "format::parts", "format::reading"]),
     (
