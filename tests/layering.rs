@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The layers from the bottom up, in the order of src/lib.rs: each may use those
 /// before it. `main` stands for src/main.rs.
-const LAYERS: [&str; 20] = [
+const LAYERS: [&str; 21] = [
     "limits",
     "clock",
     "entropy",
@@ -24,6 +24,7 @@ const LAYERS: [&str; 20] = [
     "tokens",
     "window",
     "preview",
+    "summary",
     "codec",
     "store",
     "engine",
@@ -179,6 +180,14 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
             "store::sql::sessions",
         ],
     ),
+    ("summary::audit", &["summary::literals"]),
+    ("summary::extract", &["summary::fit", "summary::ledger", "summary::literals", "summary::said"]),
+    ("summary::ledger", &["summary::fit", "summary::said"]),
+    ("summary::ledger::calls", &["summary::ledger::patch", "summary::ledger::shell"]),
+    ("summary::ledger::outcome", &["summary::fit", "summary::literals"]),
+    ("summary::ledger::shell", &["summary::fit", "summary::ledger::calls", "summary::ledger::patch"]),
+    ("summary::literals", &["summary::said"]),
+    ("summary::prompt", &["summary::fit", "summary::ledger", "summary::said"]),
     (
         "window::assembler",
         &[
