@@ -187,6 +187,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("summary::ledger::outcome", &["summary::fit", "summary::literals"]),
     ("summary::ledger::shell", &["summary::fit", "summary::ledger::calls", "summary::ledger::patch"]),
     ("summary::literals", &["summary::said"]),
+    ("summary::literals::scan", &["summary::literals::words"]),
     ("summary::prompt", &["summary::fit", "summary::ledger", "summary::said"]),
     (
         "window::assembler",

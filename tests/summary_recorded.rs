@@ -67,13 +67,16 @@ fn changed(bytes: &Bytes) -> BTreeSet<String> {
 /// The JSON values of a file, of which two may stand on one line.
 fn values(bytes: &Bytes) -> Vec<Value> {
     let values = serde_json::Deserializer::from_slice(bytes).into_iter::<Value>();
-    values.map_while(Result::ok).flat_map(|value| match value {
-        Value::Object(mut object) if object.contains_key("loglines") => {
-            object.remove("loglines").unwrap().as_array().unwrap().clone()
-        }
-        Value::Array(list) => list,
-        other => vec![other],
-    }).collect()
+    values
+        .map_while(Result::ok)
+        .flat_map(|value| match value {
+            Value::Object(mut object) if object.contains_key("loglines") => {
+                object.remove("loglines").unwrap().as_array().unwrap().clone()
+            }
+            Value::Array(list) => list,
+            other => vec![other],
+        })
+        .collect()
 }
 
 /// All blocks of that type in the contents of messages, also of a sub-agent's.
@@ -84,7 +87,8 @@ fn blocks<'v>(value: &'v Value, kind: &str, found: &mut Vec<&'v Value>) {
     match value {
         Value::Array(list) => list.iter().for_each(|element| blocks(element, kind, found)),
         Value::Object(object) => {
-            let contents = object.iter().filter(|(key, _)| ["content", "message", "data"].contains(&key.as_str()));
+            let contents =
+                object.iter().filter(|(key, _)| ["content", "message", "data"].contains(&key.as_str()));
             contents.for_each(|(_, element)| blocks(element, kind, found));
         }
         _ => {}
@@ -133,15 +137,17 @@ fn codex(bytes: &Bytes) -> (BTreeSet<String>, Vec<String>) {
     for item in &items {
         let Some(input) = item["input"].as_str().or(item["arguments"].as_str()) else { continue };
         let output = outputs.get(&item["call_id"].to_string());
-        let is_done = output.is_some_and(|output| {
-            output.contains("Success. Updated") || output.contains("Script completed")
-        });
+        let is_done = output
+            .is_some_and(|output| output.contains("Success. Updated") || output.contains("Script completed"));
         if input.contains("*** Begin Patch") && is_done {
             // Within a script a line break is an escape.
             for head in ["*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "] {
-                written.extend(input.split(head).skip(1).map(|rest| {
-                    rest.split(['\n', '\\']).next().unwrap().trim_end().to_owned()
-                }));
+                written.extend(
+                    input
+                        .split(head)
+                        .skip(1)
+                        .map(|rest| rest.split(['\n', '\\']).next().unwrap().trim_end().to_owned()),
+                );
             }
         } else {
             commands.push(input.to_owned());
@@ -187,7 +193,10 @@ const CODEX: [usize; 2] = [52, 15];
 
 #[test]
 fn recorded_conversations_are_summarized_within_bounds_and_lose_nothing_that_stands() {
-    let counter = TokenCounter::new(turnkeep::model::WireFormat::AnthropicMessages, turnkeep::model::Tokenizer::Estimate);
+    let counter = TokenCounter::new(
+        turnkeep::model::WireFormat::AnthropicMessages,
+        turnkeep::model::Tokenizer::Estimate,
+    );
     let measure = |text: &str| counter.count_text(text);
     let mut statements = [0; 3];
     for folder in ["claude-code", "codex-rollout", "gemini-compression-scenarios"] {

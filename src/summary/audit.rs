@@ -8,9 +8,7 @@ use memchr::memmem;
 use std::collections::{BTreeMap, HashSet};
 
 /// What was to be kept.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
     /// What the user demands or forbids.
@@ -70,7 +68,13 @@ pub fn audit<'t>(found: &Findings, window: impl IntoIterator<Item = &'t str>) ->
         [(Subject::Constraint, &found.constraints), (Subject::Decision, &found.decisions)]
     {
         for statement in statements {
-            judge(subject, &statement.text, statement.seq, statement.by, window.hold_sentence(&statement.text));
+            judge(
+                subject,
+                &statement.text,
+                statement.seq,
+                statement.by,
+                window.hold_sentence(&statement.text),
+            );
         }
     }
     for literal in &found.literals {
@@ -145,7 +149,11 @@ impl<'t> Texts<'t> {
     fn hold(&self, kind: LiteralKind, literal: &str, whole: bool) -> bool {
         // What is written without spaces may have its end anywhere.
         let is_wide = !literal.is_ascii();
-        if whole && !is_wide && words(literal).any(|word| !self.words.contains(word)) && !self.is_in_wide(literal) {
+        if whole
+            && !is_wide
+            && words(literal).any(|word| !self.words.contains(word))
+            && !self.is_in_wide(literal)
+        {
             return false;
         }
         let finder = memmem::Finder::new(literal);
@@ -154,7 +162,8 @@ impl<'t> Texts<'t> {
                 let before = text.get(..at).and_then(|before| before.chars().next_back());
                 let mut after = text.get(at + literal.len()..).unwrap_or_default().chars();
                 let next = after.next();
-                let joins = |c: Option<char>| c.is_some_and(|c| is_of_word(c) && (c.is_ascii() || !is_cjk(c)));
+                let joins =
+                    |c: Option<char>| c.is_some_and(|c| is_of_word(c) && (c.is_ascii() || !is_cjk(c)));
                 let starts_apart = !literal.starts_with(is_of_word) || !joins(before);
                 let ends_apart = !whole || !literal.ends_with(is_of_word) || !joins(next);
                 let goes_on = whole
@@ -184,8 +193,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn found(texts: &[&str]) -> Findings {
-        let payloads: Vec<_> =
-            texts.iter().map(|text| serde_json::json!({"role": "user", "content": text}).to_string()).collect();
+        let payloads: Vec<_> = texts
+            .iter()
+            .map(|text| serde_json::json!({"role": "user", "content": text}).to_string())
+            .collect();
         let said = payloads.iter().zip(1..);
         let said: Vec<_> = said
             .map(|(payload, seq)| Said::of(WireFormat::OpenaiChat, Seq(seq), payload.as_bytes()))
@@ -199,7 +210,8 @@ mod tests {
             "Do not touch migrations/ or src/a at all. See src/b.rs:12, it took 3 ms, E0382.",
             "Never push to main.",
         ]);
-        let audit = audit(&found, ["…in src/a.rs and src/b.rs:12 after 13 ms.", "So: Never push to main.", "E0382"]);
+        let audit =
+            audit(&found, ["…in src/a.rs and src/b.rs:12 after 13 ms.", "So: Never push to main.", "E0382"]);
         let tally = |kept, lost| Tally { kept, lost };
         assert_eq!(
             audit.tallies,
@@ -224,7 +236,8 @@ mod tests {
     #[test]
     fn a_literal_that_a_longer_one_holds_is_lost() {
         let found = found(&["In `src/a/mod` and #12 and 8b4d61d, go.mod"]);
-        let lost = |window| audit(&found, [window]).losses.into_iter().map(|loss| loss.text).collect::<Vec<_>>();
+        let lost =
+            |window| audit(&found, [window]).losses.into_iter().map(|loss| loss.text).collect::<Vec<_>>();
         assert_eq!(lost("src/a/mod, #12: 8b4d61d; 修改go.mod文件"), Vec::<String>::new());
         let all = ["src/a/mod", "#12", "8b4d61d", "go.mod"];
         assert_eq!(lost("src/a/mod.rs #123 8b4d61d9 cargo.mod"), all);

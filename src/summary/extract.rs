@@ -112,7 +112,8 @@ impl Extract {
     }
 
     fn name(&mut self, literal: literals::Literal) {
-        let known = self.literals.iter_mut().find(|known| known.kind == literal.kind && known.text == literal.text);
+        let known =
+            self.literals.iter_mut().find(|known| known.kind == literal.kind && known.text == literal.text);
         match known {
             Some(known) => {
                 known.times = known.times.saturating_add(literal.times);
@@ -224,15 +225,26 @@ impl Extract {
             section("What the user demands, word for word:", 25, newest(&self.constraints), constraints),
             section("Decisions, word for word, newest first:", 15, newest(&self.decisions), decisions),
             section("Not finished:", 15, question.chain(plan).chain(open).collect(), 0),
-            section("Errors that were not seen to be fixed, newest first:", 10, self.errors.iter().rev().map(failure).collect(), errors),
-            section("What the user asked for since, newest first:", 15, self.requests.iter().rev().map(line).collect(), requests),
+            section(
+                "Errors that were not seen to be fixed, newest first:",
+                10,
+                self.errors.iter().rev().map(failure).collect(),
+                errors,
+            ),
+            section(
+                "What the user asked for since, newest first:",
+                15,
+                self.requests.iter().rev().map(line).collect(),
+                requests,
+            ),
             section("Named most:", 10, self.named(), 0),
         ];
         fit(&sections, budget, measure)
     }
 
     fn named(&self) -> Vec<String> {
-        let mut named: Vec<_> = self.literals.iter().filter(|named| named.kind != LiteralKind::Quoted).collect();
+        let mut named: Vec<_> =
+            self.literals.iter().filter(|named| named.kind != LiteralKind::Quoted).collect();
         named.sort_by(|a, b| {
             let rank = |named: &Named| (named.by, named.times, named.last);
             rank(b).cmp(&rank(a)).then_with(|| (a.kind, &a.text).cmp(&(b.kind, &b.text)))

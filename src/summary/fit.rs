@@ -23,10 +23,8 @@ pub(super) fn fit(sections: &[Section], budget: u64, measure: Measure<'_>) -> St
     let costs: Vec<Vec<u64>> =
         sections.iter().map(|section| section.lines.iter().map(|line| measure(line) + 1).collect()).collect();
     // With the largest number, so that it is never longer.
-    let frame: Vec<u64> = sections
-        .iter()
-        .map(|section| measure(section.title) + measure(&more(u64::MAX)) + 2)
-        .collect();
+    let frame: Vec<u64> =
+        sections.iter().map(|section| measure(section.title) + measure(&more(u64::MAX)) + 2).collect();
     let mut shown = vec![0_usize; sections.len()];
     let mut used = 0_u64;
     for is_first in [true, false] {
@@ -72,7 +70,8 @@ fn render(sections: &[&Section], shown: &[usize]) -> String {
             text.push_str(line);
             text.push('\n');
         }
-        let left = section.omitted.saturating_add((section.lines.len() - shown.min(section.lines.len())) as u64);
+        let left =
+            section.omitted.saturating_add((section.lines.len() - shown.min(section.lines.len())) as u64);
         if left > 0 {
             text.push_str(&more(left));
             text.push('\n');

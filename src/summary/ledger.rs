@@ -17,8 +17,8 @@ use super::fit::{Section, fit, one_line};
 use super::said::{Invocation, Outcome, Said};
 use super::{Measure, Speaker};
 use crate::limits::{
-    LEDGER_COMMAND_BYTES_MAX, LEDGER_COMMANDS_MAX, LEDGER_FILES_MAX, LEDGER_MINTED_MAX, LEDGER_PATH_BYTES_MAX,
-    LEDGER_PENDING_MAX,
+    LEDGER_COMMAND_BYTES_MAX, LEDGER_COMMANDS_MAX, LEDGER_FILES_MAX, LEDGER_MINTED_MAX,
+    LEDGER_PATH_BYTES_MAX, LEDGER_PENDING_MAX,
 };
 use crate::model::Seq;
 use calls::{Effect, effects};
@@ -160,7 +160,8 @@ impl Ledger {
         let Some(place) = self.pending.iter().position(answers) else { return };
         let pending = self.pending.remove(place);
         let ending = outcome::ending(&outcome.text, outcome.is_error);
-        let commands = pending.effects.iter().filter(|effect| matches!(effect, Effect::Command { .. })).count();
+        let commands =
+            pending.effects.iter().filter(|effect| matches!(effect, Effect::Command { .. })).count();
         for effect in pending.effects {
             match effect {
                 Effect::File { path, state, is_alone } => {
@@ -172,7 +173,9 @@ impl Ledger {
                 }
                 Effect::Command { text, is_look, mints, commits, publishes } => {
                     if !ending.has_failed() {
-                        mints.into_iter().for_each(|(what, name)| self.mint(what, name, pending.seq));
+                        for (what, name) in mints {
+                            self.mint(what, name, pending.seq);
+                        }
                     }
                     for (what, name) in outcome::minted(commits, publishes, &outcome.text) {
                         self.mint(what, name, pending.seq);
@@ -230,7 +233,8 @@ impl Ledger {
 
     /// A command that was still running has said more, or has ended.
     fn went_on(&mut self, session: &str, ending: &Ending, text: &str) {
-        let is_it = |command: &CommandRecord| matches!(&command.ending, Ending::Running(own) if own == session);
+        let is_it =
+            |command: &CommandRecord| matches!(&command.ending, Ending::Running(own) if own == session);
         if let Some(command) = self.commands.iter_mut().rev().find(|command| is_it(command)) {
             let is_known = matches!(ending, Ending::Failed(_) | Ending::Exited);
             if is_known {
@@ -261,7 +265,12 @@ impl Ledger {
         let sections = [
             section("Files changed, newest first:", 45, changed.collect(), files),
             section("Made:", 15, self.minted().map(Minted::line).collect(), names),
-            section("Commands run, newest first:", 25, self.commands().map(CommandRecord::line).collect(), commands),
+            section(
+                "Commands run, newest first:",
+                25,
+                self.commands().map(CommandRecord::line).collect(),
+                commands,
+            ),
             section(
                 "Calls without a result:",
                 5,

@@ -7,22 +7,19 @@
 mod scan;
 mod sentences;
 mod statements;
+mod words;
 
 pub use scan::literals_of;
 pub use sentences::sentences;
 pub use statements::{is_constraint, is_decision};
 
 use super::said::{Said, Speaker};
-use crate::limits::{
-    LITERAL_BYTES_MAX, LITERALS_MAX, SENTENCE_BYTES_MAX, STATEMENTS_MAX, TOOL_LITERALS_MAX,
-};
+use crate::limits::{LITERAL_BYTES_MAX, LITERALS_MAX, SENTENCE_BYTES_MAX, STATEMENTS_MAX, TOOL_LITERALS_MAX};
 use crate::model::Seq;
 use std::collections::HashMap;
 
 /// What a literal is.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LiteralKind {
     /// A file or folder, with its line where one is given.

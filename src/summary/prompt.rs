@@ -46,16 +46,9 @@ pub fn instructions(template: &str, source: &Source, target_tokens: u64, more: &
             };
             Some((value, after))
         });
-        match known {
-            Some((value, after)) => {
-                prompt.push_str(&value);
-                rest = after;
-            }
-            None => {
-                prompt.push_str("{{");
-                rest = name;
-            }
-        }
+        let (value, after) = known.unwrap_or_else(|| ("{{".to_owned(), name));
+        prompt.push_str(&value);
+        rest = after;
     }
     prompt.push_str(rest);
     prompt.trim_end().to_owned()
@@ -94,7 +87,8 @@ pub fn render_source(
 ) -> Source {
     let pieces = pieces(entries);
     let previous = previous_summary.map(str::trim).filter(|summary| !summary.is_empty());
-    let fence = fence(pieces.iter().map(|(_, text)| text.as_str()).chain(previous));
+    let contents: Vec<_> = pieces.iter().map(|(_, text)| text.as_str()).chain(previous).collect();
+    let fence = fence(&contents);
     let previous = previous.map(|summary| {
         let summary = shorten(summary, budget.saturating_mul(PREVIOUS_PERCENT) / 100, measure);
         format!("{fence} previous summary\n{summary}\n")
@@ -140,11 +134,11 @@ pub fn render_source(
     let mut tail = std::collections::VecDeque::from(tail);
     loop {
         let mut text = previous.clone();
-        head.iter().for_each(|piece| text.push_str(piece));
+        text.extend(head.iter().map(String::as_str));
         if omitted > 0 {
             text.push_str(&gap(omitted));
         }
-        tail.iter().for_each(|piece| text.push_str(piece));
+        text.extend(tail.iter().map(String::as_str));
         text.push_str(&end);
         if measure(&text) <= budget {
             return Source { text, fence, omitted };
@@ -159,9 +153,9 @@ pub fn render_source(
 }
 
 /// What no content holds.
-fn fence<'t>(texts: impl Iterator<Item = &'t str> + Clone) -> String {
+fn fence(texts: &[&str]) -> String {
     let mut hasher = Sha256::new();
-    for text in texts.clone() {
+    for text in texts {
         hasher.update(text.len().to_be_bytes());
         hasher.update(text.as_bytes());
     }
@@ -172,7 +166,7 @@ fn fence<'t>(texts: impl Iterator<Item = &'t str> + Clone) -> String {
             hash
         });
         let fence = format!("<<<{hash}>>>");
-        if !texts.clone().any(|text| text.contains(&hash)) {
+        if !texts.iter().any(|text| text.contains(&hash)) {
             return fence;
         }
         digest = Sha256::digest(digest);
@@ -301,7 +295,8 @@ mod tests {
 
     #[test]
     fn both_ends_of_what_is_too_long_are_kept() {
-        let payloads: Vec<_> = (0..500).map(|i| user(&format!("message {i} {}", "word ".repeat(20)))).collect();
+        let payloads: Vec<_> =
+            (0..500).map(|i| user(&format!("message {i} {}", "word ".repeat(20)))).collect();
         let source = render_source(&said(&payloads), Some(&"old ".repeat(2_000)), 1_500, &words);
         assert!(words(&source.text) <= 1_500 && source.omitted > 400);
         for part in ["message 0 ", "message 499 ", "previous summary", "old", "entries are left out here"] {

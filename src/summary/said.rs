@@ -9,9 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// Who a text comes from.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Speaker {
     /// A tool, or a record of no known structure.
@@ -181,9 +179,8 @@ fn own_texts(format: WireFormat, message: Value<'_>) -> Vec<Cow<'_, str>> {
     }
     let texts = list.elements().filter_map(|block| {
         let [kind, text, thought] = block.get(["type", "text", "thought"]);
-        let is_text = kind.is_none_or(|kind| {
-            ["text", "input_text", "output_text"].iter().any(|known| kind.is_text(known))
-        });
+        let is_text = kind
+            .is_none_or(|kind| ["text", "input_text", "output_text"].iter().any(|known| kind.is_text(known)));
         let is_thought = thought.is_some_and(|thought| thought.bytes() == b"true");
         text.filter(|text| text.is_string() && is_text && !is_thought)
     });
@@ -215,7 +212,7 @@ fn outcomes<'a>(format: WireFormat, message: Value<'a>, blocks: &[Value<'a>]) ->
 }
 
 /// Id of the call of which a block says that it failed.
-fn failed_call<'a>(format: WireFormat, block: Value<'a>) -> Option<Cow<'a, str>> {
+fn failed_call(format: WireFormat, block: Value<'_>) -> Option<Cow<'_, str>> {
     let (id, has_failed) = match format {
         WireFormat::AnthropicMessages => {
             let [id, is_error] = block.get(["tool_use_id", "is_error"]);

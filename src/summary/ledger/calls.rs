@@ -39,20 +39,10 @@ pub(super) enum Effect {
 }
 
 /// Arguments that name a file, the likeliest first.
+#[rustfmt::skip]
 const PATHS: [&str; 13] = [
-    "file_path",
-    "path",
-    "filename",
-    "file",
-    "filepath",
-    "filePath",
-    "file_name",
-    "notebook_path",
-    "target_file",
-    "absolute_path",
-    "relative_path",
-    "TargetFile",
-    "uri",
+    "file_path", "path", "filename", "file", "filepath", "filePath", "file_name", "notebook_path",
+    "target_file", "absolute_path", "relative_path", "TargetFile", "uri",
 ];
 
 /// Arguments that name several.
@@ -63,7 +53,8 @@ pub(super) fn effects(tool: &str, arguments: &str) -> Vec<Effect> {
     let value = Value::of(arguments.as_bytes());
     let own = tool.rsplit("__").next().unwrap_or(tool).rsplit(['.', ':', '/']).next().unwrap_or(tool);
     let words = words(own);
-    let mut found = if value.is_object() { of_object(own, &words, value) } else { of_text(&words, arguments) };
+    let mut found =
+        if value.is_object() { of_object(own, &words, value) } else { of_text(&words, arguments) };
     found.truncate(LEDGER_EFFECTS_MAX);
     found.retain(|effect| !matches!(effect, Effect::File { path, .. } if path.len() > LEDGER_PATH_BYTES_MAX));
     found
@@ -130,7 +121,8 @@ fn of_script(text: &str) -> Option<Vec<Effect>> {
         }
     }
     if let Some(at) = text.find("write_stdin")
-        && let Some(session) = text.get(at..).and_then(|call| call.split_once("session_id:")?.1.split([',', '}']).next())
+        && let Some(session) =
+            text.get(at..).and_then(|call| call.split_once("session_id:")?.1.split([',', '}']).next())
     {
         found.push(Effect::Continue { session: session.trim().to_owned() });
     }
@@ -168,19 +160,31 @@ fn script_strings(text: &str) -> impl Iterator<Item = (String, String)> {
 }
 
 const SHELLS: [&str; 12] = [
-    "bash", "shell", "sh", "exec", "execute", "terminal", "command", "cmd", "run", "zsh", "powershell", "console",
+    "bash",
+    "shell",
+    "sh",
+    "exec",
+    "execute",
+    "terminal",
+    "command",
+    "cmd",
+    "run",
+    "zsh",
+    "powershell",
+    "console",
 ];
 const CHANGES: [&str; 10] =
     ["edit", "multiedit", "replace", "insert", "patch", "update", "append", "modify", "apply", "undo"];
 const WRITES: [&str; 5] = ["write", "create", "save", "overwrite", "add"];
 const REMOVES: [&str; 4] = ["delete", "remove", "rm", "unlink"];
 const MOVES: [&str; 3] = ["move", "rename", "mv"];
+#[rustfmt::skip]
 const SEARCHES: [&str; 16] = [
-    "glob", "grep", "ls", "list", "search", "find", "dir", "directory", "folder", "tree", "stat", "codebase",
-    "symbols", "outline", "exists", "permissions",
+    "glob", "grep", "ls", "list", "search", "find", "dir", "directory", "folder", "tree", "stat",
+    "codebase", "symbols", "outline", "exists", "permissions",
 ];
 
-fn string<'a>(value: Option<Value<'a>>) -> Option<Cow<'a, str>> {
+fn string(value: Option<Value<'_>>) -> Option<Cow<'_, str>> {
     value.filter(|value| value.is_string()).and_then(Value::text)
 }
 
@@ -272,9 +276,11 @@ fn of_verb<'a>(tool: &str, words: &[String], value: Value<'a>, mut paths: Vec<Co
         };
     }
     for list in value.get(PATH_LISTS).into_iter().flatten() {
-        paths.extend(list.elements().filter_map(|path| {
-            string(Some(path)).or_else(|| path.get(PATHS).into_iter().find_map(string))
-        }));
+        paths.extend(
+            list.elements().filter_map(|path| {
+                string(Some(path)).or_else(|| path.get(PATHS).into_iter().find_map(string))
+            }),
+        );
     }
     if let Some(operation) = value.member("type").and_then(|kind| string(Some(kind)))
         && let Some(path) = paths.first()
@@ -294,7 +300,16 @@ fn of_verb<'a>(tool: &str, words: &[String], value: Value<'a>, mut paths: Vec<Co
         return if is_new { vec![Effect::Create { what: tool.to_owned() }] } else { vec![] };
     }
     let has_content = value
-        .get(["content", "contents", "new_string", "new_str", "file_text", "new_source", "edits", "code_edit"])
+        .get([
+            "content",
+            "contents",
+            "new_string",
+            "new_str",
+            "file_text",
+            "new_source",
+            "edits",
+            "code_edit",
+        ])
         .into_iter()
         .any(|argument| argument.is_some());
     let state = if has(words, &REMOVES) {

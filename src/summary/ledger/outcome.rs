@@ -82,24 +82,12 @@ static SESSION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// How texts begin that tell of a failure.
+#[rustfmt::skip]
 const FAILURES: [&str; 17] = [
-    "<tool_use_error>",
-    "error:",
-    "error ",
-    "error\n",
-    "failed to",
-    "failure",
-    "no replacement was performed",
-    "apply_patch verification failed",
-    "invalid context",
-    "script failed",
-    "string to replace not found",
-    "file has not been read yet",
-    "file does not exist",
-    "[error",
-    "traceback (most recent call last)",
-    "execution failed",
-    "exec_command failed",
+    "<tool_use_error>", "error:", "error ", "error\n", "failed to", "failure",
+    "no replacement was performed", "apply_patch verification failed", "invalid context", "script failed",
+    "string to replace not found", "file has not been read yet", "file does not exist", "[error",
+    "traceback (most recent call last)", "execution failed", "exec_command failed",
 ];
 
 /// How texts begin that tell of a refusal.
@@ -152,7 +140,10 @@ pub(super) fn failure(text: &str, is_error: bool) -> Option<&str> {
     let names = |line: &&str| {
         let lower = beginning(line, 200).to_ascii_lowercase();
         let is_frame = CODE.is_match(line) && line.len() < 60;
-        !is_frame && ["error", "failed", "panicked", "fatal", "exception", "cannot", "not found"].iter().any(|word| lower.contains(word))
+        !is_frame
+            && ["error", "failed", "panicked", "fatal", "exception", "cannot", "not found"]
+                .iter()
+                .any(|word| lower.contains(word))
     };
     lines().find(names).or_else(|| lines().next_back())
 }
@@ -169,12 +160,15 @@ static CARGO: LazyLock<Regex> =
     LazyLock::new(|| regex(r"(?m)^test result: \w+\. (\d+) passed; (\d+) failed"));
 static NEXTEST: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^\s*Summary \[.*\] .*tests? run: (.*)$"));
 static PYTEST: LazyLock<Regex> = LazyLock::new(|| {
-    regex(r"(?m)^(?:=+ )?((?:\d+ (?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?|rerun)(?:, )?)+) in [\d.]+s")
+    regex(
+        r"(?m)^(?:=+ )?((?:\d+ (?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?|rerun)(?:, )?)+) in [\d.]+s",
+    )
 });
 static JEST: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^\s*Tests:? +((?:\d+ \w+(?:,| \|)? ?)+)"));
 static MOCHA: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^\s*(\d+ (?:passing|failing))\b"));
 static GO_TEST: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^\s*--- (PASS|FAIL): "));
-static GO_PACKAGE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^(ok|FAIL)\s+[\w./-]+\s+(?:[\d.]+s|\(cached\)|\[)"));
+static GO_PACKAGE: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?m)^(ok|FAIL)\s+[\w./-]+\s+(?:[\d.]+s|\(cached\)|\[)"));
 static UNITTEST: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^Ran (\d+) tests? in "));
 static UNITTEST_FAILED: LazyLock<Regex> =
     LazyLock::new(|| regex(r"(?m)^FAILED \((?:failures=(\d+))?(?:, )?(?:errors=(\d+))?"));
@@ -204,7 +198,11 @@ pub(super) fn tests(text: &str) -> Option<TestCounts> {
             .captures_iter(&text)
             .last()
             .map_or(0, |found| number(&found, 1).saturating_add(number(&found, 2)));
-        return Some(TestCounts { passed: number(&run, 1).saturating_sub(failed), failed, are_packages: false });
+        return Some(TestCounts {
+            passed: number(&run, 1).saturating_sub(failed),
+            failed,
+            are_packages: false,
+        });
     }
     for (lines, pass, are_packages) in [(&*GO_TEST, "PASS", false), (&*GO_PACKAGE, "ok", true)] {
         let (mut passed, mut failed) = (0, 0);
@@ -246,8 +244,9 @@ fn plain(text: &str) -> String {
 }
 
 static COMMIT: LazyLock<Regex> = LazyLock::new(|| regex(r"(?m)^\[[^\]\n]{1,200} ([0-9a-f]{7,40})\] \S"));
-static NEW_PAGE: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"https?://[\w.-]+/[\w./-]+/(pull|pulls|issues|merge_requests|releases/tag|gist)/[\w.-]+"));
+static NEW_PAGE: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"https?://[\w.-]+/[\w./-]+/(pull|pulls|issues|merge_requests|releases/tag|gist)/[\w.-]+")
+});
 /// The names that a command's output says it made.
 pub(super) fn minted(commits: bool, publishes: bool, output: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
@@ -278,9 +277,8 @@ pub(super) fn created(text: &str) -> Vec<String> {
     let value = crate::format::json::Value::of(text.as_bytes());
     if value.is_object() {
         let found = value.get(NAMES).into_iter().flatten().next();
-        let name = found.map(|name| {
-            name.text().unwrap_or_else(|| String::from_utf8_lossy(name.bytes())).into_owned()
-        });
+        let name = found
+            .map(|name| name.text().unwrap_or_else(|| String::from_utf8_lossy(name.bytes())).into_owned());
         return name.into_iter().map(|name| one_line(&name, 512)).filter(|name| !name.is_empty()).collect();
     }
     let mut first = None;
@@ -299,9 +297,17 @@ mod tests {
     #[test]
     fn endings_are_read_from_the_frames_of_each_client() {
         for (text, is_error, expected) in [
-            ("Chunk ID: 1\nWall time: 0\nProcess exited with code 0\nOutput:\nExit code 3\n", false, Ending::Exited),
+            (
+                "Chunk ID: 1\nWall time: 0\nProcess exited with code 0\nOutput:\nExit code 3\n",
+                false,
+                Ending::Exited,
+            ),
             ("Process exited with code 101\nOutput:\n", false, Ending::Failed(Some(101))),
-            ("Wall time: 3\nProcess running with session ID 99248\nOutput:\n", false, Ending::Running("99248".to_owned())),
+            (
+                "Wall time: 3\nProcess running with session ID 99248\nOutput:\n",
+                false,
+                Ending::Running("99248".to_owned()),
+            ),
             ("Exit code 1\nboom", true, Ending::Failed(Some(1))),
             (r#"{"output":"x","metadata":{"exit_code":0}}"#, false, Ending::Exited),
             ("out\n[The command completed with exit code 2.]", false, Ending::Failed(Some(2))),
@@ -321,7 +327,12 @@ mod tests {
         for (text, passed, failed, are_packages) in [
             ("=== 3 failed, 10 passed, 1 skipped in 0.12s ===", 10, 3, false),
             ("1 passed in 0.01s", 1, 0, false),
-            ("test result: ok. 12 passed; 0 failed; 1 ignored\ntest result: FAILED. 3 passed; 2 failed;", 15, 2, false),
+            (
+                "test result: ok. 12 passed; 0 failed; 1 ignored\ntest result: FAILED. 3 passed; 2 failed;",
+                15,
+                2,
+                false,
+            ),
             ("     Summary [   0.379s] 9/18 tests run: 7 passed, 2 failed, 82 skipped", 7, 2, false),
             ("Tests:       1 failed, 5 passed, 6 total", 5, 1, false),
             (" Tests  1 failed | 5 passed (6)", 5, 1, false),

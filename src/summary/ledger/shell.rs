@@ -131,18 +131,24 @@ impl Run {
             "cat" | "less" | "more" | "nl" | "bat" | "tac" | "xxd" | "od" | "wc" => {
                 self.all(&operands(rest, &[]), &FileState::Read);
             }
-            "head" | "tail" => self.all(&operands(rest, &["-n", "-c", "--lines", "--bytes"]), &FileState::Read),
+            "head" | "tail" => {
+                self.all(&operands(rest, &["-n", "-c", "--lines", "--bytes"]), &FileState::Read);
+            }
             "jq" | "awk" | "yq" => {
                 let given = operands(rest, &["-F", "-v", "--arg", "-f"]);
                 self.all(given.get(1..).unwrap_or_default(), &FileState::Read);
             }
             "sed" | "perl" => {
-                let is_script = |word: &String| !word.starts_with("--") && word.starts_with('-') && word.ends_with('e');
+                let is_script =
+                    |word: &String| !word.starts_with("--") && word.starts_with('-') && word.ends_with('e');
                 let has_script = rest.iter().any(is_script);
                 let in_place = rest.iter().any(|word| {
-                    word.starts_with("-i") || word == "--in-place" || name == "perl" && word.starts_with("-pi")
+                    word.starts_with("-i")
+                        || word == "--in-place"
+                        || name == "perl" && word.starts_with("-pi")
                 });
-                let scripts: Vec<_> = rest.iter().filter(|word| is_script(word)).map(String::as_str).collect();
+                let scripts: Vec<_> =
+                    rest.iter().filter(|word| is_script(word)).map(String::as_str).collect();
                 let given = operands(rest, &scripts);
                 let files = given.get(usize::from(!has_script)..).unwrap_or_default();
                 if in_place || name == "sed" {
@@ -155,7 +161,9 @@ impl Run {
             }
             "touch" => self.all(&operands(rest, &["-d", "-t", "-r"]), &FileState::Written),
             "rm" | "unlink" | "trash" | "shred" => self.all(&operands(rest, &[]), &FileState::Deleted),
-            "cp" | "mv" | "install" | "ln" => self.copy(name == "mv", &operands(rest, &["-m", "-t", "-o", "-g"])),
+            "cp" | "mv" | "install" | "ln" => {
+                self.copy(name == "mv", &operands(rest, &["-m", "-t", "-o", "-g"]));
+            }
             "curl" | "wget" => {
                 let option = rest.iter().position(|word| matches!(word.as_str(), "-o" | "--output" | "-O"));
                 let target = option.and_then(|at| rest.get(at + 1)).filter(|path| !path.contains("://"));
@@ -163,8 +171,10 @@ impl Run {
                     self.touch(path, FileState::Written);
                 }
             }
-            "gofmt" | "goimports" | "shfmt" | "rustfmt" | "black" | "isort" | "prettier" | "eslint" | "ruff" => {
-                let writes = matches!(name, "rustfmt" | "black" | "isort") || has(&["-w", "--write", "--fix", "format"]);
+            "gofmt" | "goimports" | "shfmt" | "rustfmt" | "black" | "isort" | "prettier" | "eslint"
+            | "ruff" => {
+                let writes = matches!(name, "rustfmt" | "black" | "isort")
+                    || has(&["-w", "--write", "--fix", "format"]);
                 if writes && !has(&["--check"]) {
                     let given = operands(rest, &["--config"]);
                     let files: Vec<_> = given.into_iter().filter(|path| has_extension(path)).collect();
@@ -180,11 +190,13 @@ impl Run {
         let is_folder = sources.len() > 1 || target.ends_with('/') || matches!(target, "." | "..");
         for source in sources {
             let name = source.trim_end_matches('/').rsplit('/').next().unwrap_or(source);
-            let to = if is_folder { [target.trim_end_matches('/'), name].join("/") } else { target.to_owned() };
+            let to =
+                if is_folder { [target.trim_end_matches('/'), name].join("/") } else { target.to_owned() };
             if !is_plain(&to) {
                 continue;
             }
-            let state = if moves { FileState::MovedTo(clean(self.cwd.as_deref(), &to)) } else { FileState::Read };
+            let state =
+                if moves { FileState::MovedTo(clean(self.cwd.as_deref(), &to)) } else { FileState::Read };
             self.touch(source, state);
             self.touch(&to, FileState::Written);
         }
@@ -221,8 +233,10 @@ impl Run {
             "worktree" => branch = named(&["-b", "-B"]),
             "tag" | "branch" => {
                 let is_plain_form = !rest.iter().any(|word| {
-                    matches!(word.as_str(), "-d" | "-D" | "-l" | "--list" | "--delete" | "-v" | "-vv" | "-r" | "-m" | "-M")
-                        || word.starts_with("--contains")
+                    matches!(
+                        word.as_str(),
+                        "-d" | "-D" | "-l" | "--list" | "--delete" | "-v" | "-vv" | "-r" | "-m" | "-M"
+                    ) || word.starts_with("--contains")
                         || word.starts_with("--format")
                         || word.starts_with("--set")
                         || word.starts_with("--sort")
@@ -231,7 +245,9 @@ impl Run {
                 });
                 let name = rest.iter().find(|word| !word.starts_with('-')).filter(|_| is_plain_form);
                 if verb == "tag" {
-                    self.mints.extend(name.filter(|name| is_plain(name)).map(|name| ("tag".to_owned(), name.clone())));
+                    self.mints.extend(
+                        name.filter(|name| is_plain(name)).map(|name| ("tag".to_owned(), name.clone())),
+                    );
                 } else {
                     branch = name;
                 }
@@ -267,8 +283,8 @@ fn program(words: &[String]) -> &[String] {
     loop {
         let Some(first) = rest.first() else { return rest };
         let skip = match first.as_str() {
-            "sudo" | "env" | "time" | "nohup" | "command" | "builtin" | "exec" | "then" | "do" | "else" | "{" | "!"
-            | "if" | "while" | "elif" => 1,
+            "sudo" | "env" | "time" | "nohup" | "command" | "builtin" | "exec" | "then" | "do" | "else"
+            | "{" | "!" | "if" | "while" | "elif" => 1,
             "timeout" => 2,
             "nice" => 3,
             word if is_assignment(word) => 1,
@@ -302,20 +318,34 @@ fn operands<'a>(words: &'a [String], valued: &[&str]) -> Vec<&'a str> {
 /// Whether a program only looks.
 fn is_look(name: &str, rest: &[String]) -> bool {
     const LOOKS: [&str; 50] = [
-        "cat", "head", "tail", "less", "more", "ls", "grep", "egrep", "rg", "ag", "find", "fd", "awk", "wc", "pwd",
-        "echo", "printf", "which", "type", "cd", "pushd", "popd", "tree", "file", "stat", "nl", "sort", "uniq", "cut",
-        "tr", "jq", "yq", "true", "false", "env", "date", "du", "df", "ps", "sleep", "test", "[", "read", "diff",
-        "cmp", "xxd", "od", "set", "done", "fi",
+        "cat", "head", "tail", "less", "more", "ls", "grep", "egrep", "rg", "ag", "find", "fd", "awk", "wc",
+        "pwd", "echo", "printf", "which", "type", "cd", "pushd", "popd", "tree", "file", "stat", "nl",
+        "sort", "uniq", "cut", "tr", "jq", "yq", "true", "false", "env", "date", "du", "df", "ps", "sleep",
+        "test", "[", "read", "diff", "cmp", "xxd", "od", "set", "done", "fi",
     ];
     const GIT_LOOKS: [&str; 15] = [
-        "status", "diff", "log", "show", "ls-files", "rev-parse", "remote", "blame", "grep", "describe", "ls-tree",
-        "cat-file", "merge-base", "rev-list", "shortlog",
+        "status",
+        "diff",
+        "log",
+        "show",
+        "ls-files",
+        "rev-parse",
+        "remote",
+        "blame",
+        "grep",
+        "describe",
+        "ls-tree",
+        "cat-file",
+        "merge-base",
+        "rev-list",
+        "shortlog",
     ];
     let second = |at: usize| rest.get(at).map_or("", String::as_str);
     match name {
         "git" => {
             let verb = rest.iter().find(|word| !word.starts_with('-')).map_or("", String::as_str);
-            GIT_LOOKS.contains(&verb) || verb == "branch" && rest.len() <= 2 && !rest.iter().skip(1).any(|w| !w.starts_with('-'))
+            GIT_LOOKS.contains(&verb)
+                || verb == "branch" && rest.len() <= 2 && !rest.iter().skip(1).any(|w| !w.starts_with('-'))
         }
         "gh" => matches!(second(1), "view" | "list" | "checks" | "diff" | "status"),
         "sed" => !rest.iter().any(|word| word.starts_with("-i") || word == "--in-place"),
@@ -328,8 +358,8 @@ fn is_look(name: &str, rest: &[String]) -> bool {
 
 /// A path with what the shell would put before it, and without `.` and `..`.
 pub(super) fn clean(cwd: Option<&str>, path: &str) -> String {
-    let is_absolute = path.starts_with(['/', '~'])
-        || path.get(1..3).is_some_and(|drive| drive == ":\\" || drive == ":/");
+    let is_absolute =
+        path.starts_with(['/', '~']) || path.get(1..3).is_some_and(|drive| drive == ":\\" || drive == ":/");
     let path = path.strip_prefix("file://").unwrap_or(path);
     let whole = match cwd {
         Some(cwd) if !is_absolute => [cwd.trim_end_matches('/'), path].join("/"),

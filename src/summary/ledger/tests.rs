@@ -16,7 +16,9 @@ fn step(id: &str, tool: &str, input: &serde_json::Value, result: &str, is_error:
 
 fn said(payloads: &[String]) -> Vec<Said<'_>> {
     let numbered = payloads.iter().zip(1..);
-    numbered.map(|(payload, seq)| Said::of(WireFormat::AnthropicMessages, Seq(seq), payload.as_bytes())).collect()
+    numbered
+        .map(|(payload, seq)| Said::of(WireFormat::AnthropicMessages, Seq(seq), payload.as_bytes()))
+        .collect()
 }
 
 fn ledger(payloads: &[String]) -> Ledger {
@@ -33,12 +35,15 @@ fn states(ledger: &Ledger) -> Vec<(&str, FileState)> {
     ledger.files().map(|file| (file.path.as_str(), file.state.clone())).collect()
 }
 
+/// Tool, arguments, and what becomes of files.
+type Case<'c> = (&'c str, serde_json::Value, &'c [(&'c str, FileState)]);
+
 #[test]
 #[rustfmt::skip]
 fn the_tools_of_each_agent_are_known() {
     use FileState::{Deleted, Edited, MovedTo, Read, Written};
     let moved = |to: &str| MovedTo(to.to_owned());
-    let cases: &[(&str, serde_json::Value, &[(&str, FileState)])] = &[
+    let cases: &[Case<'_>] = &[
         ("Read", json!({"file_path": "/a.rs", "limit": 3}), &[("/a.rs", Read)]),
         ("Write", json!({"file_path": "/a.rs", "content": "x"}), &[("/a.rs", Written)]),
         ("Edit", json!({"file_path": "/a.rs", "old_string": "x", "new_string": "y"}), &[("/a.rs", Edited)]),
@@ -79,8 +84,10 @@ fn a_script_that_calls_tools_tells_what_they_do() {
     let script = r#"const p = "*** Begin Patch\n*** Update File: /w/a.rs\n@@\n-x\n+\"y\"\n*** End Patch";
 await tools.apply_patch(p);
 const r = await tools.exec_command({cmd:"cat 'b.rs'","workdir":"/w"}); text(r.output)"#;
-    let call = json!({"type": "custom_tool_call", "call_id": "c", "name": "exec", "input": script}).to_string();
-    let output = json!({"type": "custom_tool_call_output", "call_id": "c", "output": "Script completed\nOutput:\n"});
+    let call =
+        json!({"type": "custom_tool_call", "call_id": "c", "name": "exec", "input": script}).to_string();
+    let output =
+        json!({"type": "custom_tool_call_output", "call_id": "c", "output": "Script completed\nOutput:\n"});
     let output = output.to_string();
     let mut ledger = Ledger::default();
     for (payload, seq) in [(&call, 1), (&output, 2)] {
@@ -96,12 +103,23 @@ fn the_last_state_of_a_file_stands_and_a_failure_changes_nothing() {
     let payloads = [
         step("1", "Write", &write, "ok", false),
         step("2", "Read", &read, "x", false),
-        step("3", "Edit", &json!({"file_path": "/b", "old_string": "x"}), "<tool_use_error>no</tool_use_error>", true),
+        step(
+            "3",
+            "Edit",
+            &json!({"file_path": "/b", "old_string": "x"}),
+            "<tool_use_error>no</tool_use_error>",
+            true,
+        ),
         step("4", "Bash", &json!({"command": "rm /c && cargo test"}), "Exit code 101\nboom", true),
         step("5", "Bash", &json!({"command": "rm /d"}), "Exit code 1\nno such file", true),
     ]
     .concat();
-    let record = |path: &str, state, seq, is_unsure| FileRecord { path: path.to_owned(), state, seq: Seq(seq), is_unsure };
+    let record = |path: &str, state, seq, is_unsure| FileRecord {
+        path: path.to_owned(),
+        state,
+        seq: Seq(seq),
+        is_unsure,
+    };
     assert_eq!(
         ledger(&payloads).files().cloned().collect::<Vec<_>>(),
         [record("/c", FileState::Deleted, 7, true), record("/a", FileState::Written, 1, false)]
@@ -139,8 +157,20 @@ fn new_names_and_calls_without_a_result_are_told() {
     let commit = json!({"command": "git checkout -b feat/x && git commit -m 'x'"});
     let mut payloads = [
         step("1", "Bash", &commit, "Switched\n[feat/x 8b4d61d] x\n 1 file changed", false),
-        step("2", "Bash", &json!({"command": "gh pr create --fill"}), "https://github.com/a/b/pull/31\n", false),
-        step("3", "mcp__linear__create_issue", &json!({"title": "x"}), r#"{"id":"u","identifier":"ENT-9"}"#, false),
+        step(
+            "2",
+            "Bash",
+            &json!({"command": "gh pr create --fill"}),
+            "https://github.com/a/b/pull/31\n",
+            false,
+        ),
+        step(
+            "3",
+            "mcp__linear__create_issue",
+            &json!({"title": "x"}),
+            r#"{"id":"u","identifier":"ENT-9"}"#,
+            false,
+        ),
     ]
     .concat();
     payloads.push(step("4", "Write", &json!({"file_path": "/a", "content": ""}), "", false)[0].clone());
@@ -181,14 +211,16 @@ fn any_step() -> impl Strategy<Value = Vec<String>> {
         Just("[main 8b4d61d] x".to_owned()),
         "\\PC{0,60}",
     ];
-    (input, result, any::<bool>(), "[a-d]", 0_u8..8).prop_map(|((tool, input), result, is_error, id, parts)| {
-        let [call, result] = step(&id, tool, &input, &result, is_error);
-        match parts {
-            0 => vec![call],
-            1 => vec![result],
-            _ => vec![call, result],
-        }
-    })
+    (input, result, any::<bool>(), "[a-d]", 0_u8..8).prop_map(
+        |((tool, input), result, is_error, id, parts)| {
+            let [call, result] = step(&id, tool, &input, &result, is_error);
+            match parts {
+                0 => vec![call],
+                1 => vec![result],
+                _ => vec![call, result],
+            }
+        },
+    )
 }
 
 proptest! {

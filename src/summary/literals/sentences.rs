@@ -5,29 +5,11 @@ use std::collections::HashMap;
 
 /// Elements in which people put what they say. Others hold what a client added
 /// or what was pasted.
+#[rustfmt::skip]
 const TRANSPARENT: [&str; 22] = [
-    "answer",
-    "ask",
-    "constraint",
-    "constraints",
-    "feedback",
-    "goal",
-    "important",
-    "instruction",
-    "instructions",
-    "message",
-    "note",
-    "notes",
-    "p",
-    "prompt",
-    "question",
-    "request",
-    "requirements",
-    "rules",
-    "task",
-    "user_message",
-    "user_query",
-    "user_request",
+    "answer", "ask", "constraint", "constraints", "feedback", "goal", "important", "instruction",
+    "instructions", "message", "note", "notes", "p", "prompt", "question", "request", "requirements",
+    "rules", "task", "user_message", "user_query", "user_request",
 ];
 
 /// How texts begin that a client wrote in the user's name.
@@ -47,14 +29,16 @@ const CLIENT_TEXTS: [&str; 12] = [
 ];
 
 /// What a line begins with that is no prose: code, logs, what a terminal shows.
+#[rustfmt::skip]
 const NO_PROSE: [&str; 52] = [
     "//", "/*", "*/", "#", "|", ">", "$ ", "% ", "+++", "---", "@@", "diff --git", "traceback", "at ",
-    "error:", "error[", "warning:", "note:", "help:", "fatal:", "hint:", "panic:", "npm ", "error ", "warn ",
-    "info ", "debug ", "fail", "--> ", "= note", "= help", "│", "├", "└", "┌", "╭", "╰", "⏺", "⎿", "❯", "✔",
-    "✗", "✓", "file \"", "import ", "from ", "def ", "fn ", "func ", "const ", "return ", "\"",
+    "error:", "error[", "warning:", "note:", "help:", "fatal:", "hint:", "panic:", "npm ", "error ",
+    "warn ", "info ", "debug ", "fail", "--> ", "= note", "= help", "│", "├", "└", "┌", "╭", "╰", "⏺", "⎿",
+    "❯", "✔", "✗", "✓", "file \"", "import ", "from ", "def ", "fn ", "func ", "const ", "return ", "\"",
 ];
 
 /// Words that end with a full stop which ends no sentence, without it.
+#[rustfmt::skip]
 const ABBREVIATIONS: [&str; 44] = [
     "e.g", "i.e", "eg", "ie", "etc", "vs", "cf", "approx", "resp", "incl", "excl", "mr", "mrs", "ms", "dr",
     "prof", "st", "fig", "no", "vol", "z.b", "d.h", "u.a", "o.ä", "bzw", "ca", "ggf", "evtl", "inkl", "usw",
@@ -218,7 +202,7 @@ fn is_numbered(line: &str) -> bool {
     let line = line.strip_prefix('[').unwrap_or(line);
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
     let rest = line.get(digits..).unwrap_or_default();
-    let next_is_digit = rest.bytes().nth(1).is_some_and(|byte| byte.is_ascii_digit());
+    let next_is_digit = rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
     let is_listing = digits >= 2 && rest.starts_with(':') || rest.starts_with(['→', '\t', '│', '|']);
     digits > 0 && (is_listing || rest.starts_with(['-', ':']) && next_is_digit)
 }

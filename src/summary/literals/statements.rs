@@ -91,6 +91,7 @@ const WITHOUT: &[&str] = &[
 ];
 
 /// First words of a sentence that describes.
+#[rustfmt::skip]
 const DESCRIBING: [&str; 36] = [
     "i", "it", "this", "that", "these", "those", "the", "he", "she", "they", "there", "when", "why", "how",
     "what", "where", "which", "who", "is", "are", "was", "were", "does", "did", "do", "has", "have", "if",
@@ -105,11 +106,11 @@ const UNABLE: &str = r"\b(?:kann|konnte|können|konnten|lässt|lassen)\b";
 const NOT_DO: &str = r"\bnicht (?:\w+ )?(?:anfassen|ändern|verändern|löschen|anrühren|benutzen|verwenden|nutzen|committen|pushen|mergen|überschreiben|entfernen|umbenennen|installieren|aktualisieren|erstellen|anlegen|verschieben|formatieren)\b";
 
 static CONSTRAINT: LazyLock<Regex> = LazyLock::new(|| any(CONSTRAINTS.iter().map(|one| (*one).to_owned())));
-static FORBIDDEN_WITHOUT: LazyLock<Regex> = LazyLock::new(|| any(WITHOUT.iter().map(|one| (*one).to_owned())));
+static FORBIDDEN_WITHOUT: LazyLock<Regex> =
+    LazyLock::new(|| any(WITHOUT.iter().map(|one| (*one).to_owned())));
 static NOT_TO_DO: LazyLock<[Regex; 2]> = LazyLock::new(|| [NOT_DO, UNABLE].map(|one| any([one.to_owned()])));
-static ORDER: LazyLock<Vec<(Regex, &[&str])>> = LazyLock::new(|| {
-    ORDERS.iter().map(|(order, no)| (any([[CLAUSE, order].concat()]), *no)).collect()
-});
+static ORDER: LazyLock<Vec<(Regex, &[&str])>> =
+    LazyLock::new(|| ORDERS.iter().map(|(order, no)| (any([[CLAUSE, order].concat()]), *no)).collect());
 static MUST: LazyLock<Regex> = LazyLock::new(|| any([r"\b(\w+) must (\w+)( \w+)?".to_owned()]));
 static ASKED: LazyLock<Regex> = LazyLock::new(|| {
     any([r"^(?:ok(?:ay)?,? |great,? |and |so |now |then )?(?:(?:can|could|would|will) (?:you|we)|please|kannst|könntest|können|peux|pouvez|puedes|podrías|pode|poderia)\b".to_owned()])
@@ -135,7 +136,8 @@ fn plain(sentence: &str) -> String {
             _ => None,
         };
         if let Some(closing) = closing
-            && let Some(end) = rest.as_str().find(closing).or_else(|| rest.as_str().find('“').filter(|_| c == '„'))
+            && let Some(end) =
+                rest.as_str().find(closing).or_else(|| rest.as_str().find('“').filter(|_| c == '„'))
         {
             plain.push_str(" x ");
             rest = rest.as_str().get(end..).unwrap_or_default().chars();
@@ -205,8 +207,22 @@ fn is_demanded(plain: &str) -> bool {
     const NOT_BEFORE: [&str; 6] = ["there", "they", "i", "something", "someone", "a"];
     const NOT_AFTER: [&str; 6] = ["have", "admit", "say", "confess", "not", "never"];
     const CONCLUDED: [&str; 16] = [
-        " a", " an", " some", " that", " because", " due", " something", " wrong", " missing", " in", " coming",
-        " the", " nice", " using", " failing", " broken",
+        " a",
+        " an",
+        " some",
+        " that",
+        " because",
+        " due",
+        " something",
+        " wrong",
+        " missing",
+        " in",
+        " coming",
+        " the",
+        " nice",
+        " using",
+        " failing",
+        " broken",
     ];
     MUST.captures_iter(plain).any(|found| {
         let group = |index| found.get(index).map_or("", |group: regex::Match<'_>| group.as_str());
@@ -256,8 +272,7 @@ const ORDERED_DECISIONS: &[&str] = &[
 ];
 
 /// A name and its reason, such as "Postgres, because of the licence".
-const NAMED: &str =
-    r"^(?:(?:[\w./+#-]+ ){0,3}[\w./+#-]+, (?:because|wegen|weil)|(?:[\w./+#-]+ )?[\w./+#-]+ (?:because of|wegen)) ";
+const NAMED: &str = r"^(?:(?:[\w./+#-]+ ){0,3}[\w./+#-]+, (?:because|wegen|weil)|(?:[\w./+#-]+ )?[\w./+#-]+ (?:because of|wegen)) ";
 
 /// One way rather than another, which the captured word begins: what is done
 /// rather than doing another thing is told step by step, and is no decision.

@@ -192,17 +192,23 @@ fn entry(seq: u64, payload: &str) -> Said<'_> {
 #[test]
 fn statements_come_from_the_right_speaker_word_for_word() {
     let entries = [
-        entry(1, r#"{"role":"user","content":"Build it.\n- Do not touch `db/`!\n<system-reminder>\nNever stop.\n</system-reminder>"}"#),
+        entry(
+            1,
+            r#"{"role":"user","content":"Build it.\n- Do not touch `db/`!\n<system-reminder>\nNever stop.\n</system-reminder>"}"#,
+        ),
         entry(2, r#"{"role":"assistant","content":"Never mind. Do not touch x. We go with Rust."}"#),
-        entry(3, r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"Never do this. E0382 at a/b.rs:3"}]}"#),
+        entry(
+            3,
+            r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"Never do this. E0382 at a/b.rs:3"}]}"#,
+        ),
         entry(4, r#"{"role":"user","content":"Do not touch `db/`! See a/b.rs:3"}"#),
     ];
     let found = find(&entries);
-    let statement =
-        |text: &str, seq, by| Statement { text: text.to_owned(), seq: Seq(seq), by };
+    let statement = |text: &str, seq, by| Statement { text: text.to_owned(), seq: Seq(seq), by };
     assert_eq!(found.constraints, [statement("Do not touch `db/`!", 1, Speaker::User)]);
     assert_eq!(found.decisions, [statement("We go with Rust.", 2, Speaker::Model)]);
-    let literal = |kind, text: &str, seq, by, times| Literal { kind, text: text.to_owned(), seq: Seq(seq), by, times };
+    let literal =
+        |kind, text: &str, seq, by, times| Literal { kind, text: text.to_owned(), seq: Seq(seq), by, times };
     assert_eq!(
         found.literals,
         [
@@ -227,7 +233,10 @@ fn what_tools_print_leaves_room_for_what_people_name() {
     let found = find(&[entry(1, &result), entry(2, &text)]);
     let of = |by| found.literals.iter().filter(|literal| literal.by == by).count();
     assert_eq!((of(Speaker::Tool), of(Speaker::User)), (TOOL_LITERALS_MAX, LITERALS_MAX - TOOL_LITERALS_MAX));
-    assert_eq!(found.omitted, (LITERALS_MAX + 1 + TOOL_LITERALS_MAX - LITERALS_MAX + LITERALS_MAX - TOOL_LITERALS_MAX) as u64);
+    assert_eq!(
+        found.omitted,
+        (LITERALS_MAX + 1 + TOOL_LITERALS_MAX - LITERALS_MAX + LITERALS_MAX - TOOL_LITERALS_MAX) as u64
+    );
 }
 
 proptest! {

@@ -1,11 +1,17 @@
 use super::*;
 
-fn said(format: WireFormat, payload: &str) -> (Speaker, Vec<String>, Vec<[String; 3]>, Vec<(String, String, bool)>) {
+/// Speaker, texts, calls, results.
+type Parts = (Speaker, Vec<String>, Vec<[String; 3]>, Vec<(String, String, bool)>);
+
+fn said(format: WireFormat, payload: &str) -> Parts {
     let said = Said::of(format, Seq(1), payload.as_bytes());
     (
         said.speaker,
         said.texts.into_iter().map(Cow::into_owned).collect(),
-        said.calls.into_iter().map(|call| [call.id, call.name, call.arguments].map(Cow::into_owned)).collect(),
+        said.calls
+            .into_iter()
+            .map(|call| [call.id, call.name, call.arguments].map(Cow::into_owned))
+            .collect(),
         said.outcomes
             .into_iter()
             .map(|result| (result.id.into_owned(), result.text.into_owned(), result.is_error))
@@ -38,8 +44,7 @@ fn each_format_gives_text_calls_and_results() {
         ),
     ];
     for (format, payload) in calls {
-        let expected =
-            (Speaker::Model, vec!["go".to_owned()], vec![owned(["i", "n", r#"{"a":1}"#])], vec![]);
+        let expected = (Speaker::Model, vec!["go".to_owned()], vec![owned(["i", "n", r#"{"a":1}"#])], vec![]);
         assert_eq!(said(format, payload), expected, "{format}");
     }
     let results = [

@@ -60,12 +60,19 @@ fn commands_tell_what_they_do_to_files() {
 
 #[test]
 fn commands_that_only_look_are_told_from_others() {
-    for line in
-        ["ls -la | grep x", "git status && git diff", "cd x && rg foo", "cat a", "gh pr view 3", "git branch -a"]
-    {
+    for line in [
+        "ls -la | grep x",
+        "git status && git diff",
+        "cd x && rg foo",
+        "cat a",
+        "gh pr view 3",
+        "git branch -a",
+    ] {
         assert!(looks(line), "{line}");
     }
-    for line in ["cargo test", "git commit -m x", "ls && make", "sed -i s/a/b/ x", "echo x > y", "git branch new"] {
+    for line in
+        ["cargo test", "git commit -m x", "ls && make", "sed -i s/a/b/ x", "echo x > y", "git branch new"]
+    {
         assert!(!looks(line), "{line}");
     }
 }
@@ -81,7 +88,9 @@ fn branches_and_tags_are_names_that_a_command_makes() {
     assert_eq!(mints("git switch -c feat/x main"), name("branch", "feat/x"));
     assert_eq!(mints("git tag v1.2.3"), name("tag", "v1.2.3"));
     assert_eq!(mints("git worktree add -b w ../w"), name("branch", "w"));
-    for line in ["git branch -a", "git branch -d x", "git tag -l 'v*'", "git checkout main", "git branch --list x"] {
+    for line in
+        ["git branch -a", "git branch -d x", "git tag -l 'v*'", "git checkout main", "git branch --list x"]
+    {
         assert_eq!(mints(line), [], "{line}");
     }
 }
