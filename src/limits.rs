@@ -270,7 +270,8 @@ pub const LITERALS_MAX: usize = 1_000;
 /// Most literals of a kind at which tool results may still add to them: what
 /// people and the model name always has room.
 pub const TOOL_LITERALS_MAX: usize = LITERALS_MAX / 2;
-/// Longest sentence that is kept as a constraint or decision, in bytes.
+/// Longest sentence that can be a constraint or decision, in bytes: longer ones
+/// are no sentences but text without full stops.
 pub const SENTENCE_BYTES_MAX: usize = 1_000;
 /// Most constraints, and most decisions, that one compaction finds.
 pub const STATEMENTS_MAX: usize = 500;

@@ -179,6 +179,9 @@ impl Finder {
             return;
         }
         for sentence in sentences(text) {
+            if sentence.len() > SENTENCE_BYTES_MAX {
+                continue;
+            }
             let lists = [
                 (by == Speaker::User && is_constraint(sentence), &mut self.findings.constraints),
                 (is_decision(sentence, by), &mut self.findings.decisions),
@@ -187,7 +190,7 @@ impl Finder {
                 if !is_one || list.iter().any(|known| known.text == sentence) {
                     continue;
                 }
-                if list.len() < STATEMENTS_MAX && sentence.len() <= SENTENCE_BYTES_MAX {
+                if list.len() < STATEMENTS_MAX {
                     list.push(Statement { text: sentence.to_owned(), seq, by });
                 } else {
                     self.findings.omitted += 1;

@@ -2,6 +2,7 @@
 
 use super::LiteralKind;
 use super::words::{is_file_name, is_hex_hash, kind_of};
+use crate::limits::LITERAL_BYTES_MAX;
 
 /// Longest text between quotes that is a literal, in bytes.
 const QUOTED_BYTES_MAX: usize = 120;
@@ -227,6 +228,11 @@ fn take_word<'t>(
             found(LiteralKind::Url, rest.get(..length).unwrap_or_default());
         }
         return length.max(word.len());
+    }
+    // Too long for any literal; and what is looked at more than once must be
+    // short.
+    if word.len() > LITERAL_BYTES_MAX {
+        return word.len();
     }
     if starts_number
         && !joins(before)

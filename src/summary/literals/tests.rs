@@ -65,6 +65,36 @@ fn literals_are_found_and_what_only_looks_like_one_is_not() {
     }
 }
 
+#[test]
+fn texts_made_to_take_long_do_not() {
+    for piece in [
+        "$1",
+        "1s/",
+        "`",
+        "«",
+        "'a ",
+        "\"",
+        "a.",
+        "a://",
+        "exit code ",
+        "<a>",
+        "</a>",
+        "[",
+        "等",
+        "e.g. ",
+        "~~~\n",
+        "- ",
+    ] {
+        let text = piece.repeat(300_000 / piece.len());
+        literals_of(&text, &mut |_, _| {});
+        for sentence in sentences(&text) {
+            is_constraint(sentence);
+        }
+        let payload = serde_json::json!({"role": "user", "content": text}).to_string();
+        find(&[entry(1, &payload)]);
+    }
+}
+
 /// Whether the user's sentence is a constraint.
 #[rustfmt::skip]
 const CONSTRAINTS: &[(bool, &str)] = &[
