@@ -53,6 +53,7 @@ struct Open {
 
 /// What was said in entries that left the window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Extract {
     /// What the user asked for first.
     first: Option<Line>,

@@ -92,6 +92,7 @@ struct Pending {
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Ledger {
     /// Files, the one that was last touched last.
     files: Vec<FileRecord>,
@@ -235,12 +236,20 @@ impl Ledger {
     fn went_on(&mut self, session: &str, ending: &Ending, text: &str) {
         let is_it =
             |command: &CommandRecord| matches!(&command.ending, Ending::Running(own) if own == session);
-        if let Some(command) = self.commands.iter_mut().rev().find(|command| is_it(command)) {
+        let found = self.commands.iter_mut().rev().find(|command| is_it(command));
+        let Some((seq, commits, publishes)) = found.map(|command| {
             let is_known = matches!(ending, Ending::Failed(_) | Ending::Exited);
             if is_known {
                 command.ending = ending.clone();
             }
             command.tests = outcome::tests(text).or(command.tests.take());
+            let has = |words: &str| command.command.contains(words);
+            (command.seq, has("git commit"), has(" create"))
+        }) else {
+            return;
+        };
+        for (what, name) in outcome::minted(commits, publishes, text) {
+            self.mint(what, name, seq);
         }
     }
 

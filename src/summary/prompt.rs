@@ -177,7 +177,8 @@ fn fence(texts: &[&str]) -> String {
 fn pieces(entries: &[Said<'_>]) -> Vec<(String, String)> {
     let mut tools: HashMap<&str, &str> = HashMap::new();
     let mut pieces = Vec::new();
-    for entry in entries {
+    // System entries stay in the window by themselves.
+    for entry in entries.iter().filter(|entry| entry.speaker != Speaker::System) {
         let mut text = String::new();
         for own in entry.texts.iter().filter(|own| !own.trim().is_empty()) {
             text.push_str(own.trim());
@@ -196,8 +197,7 @@ fn pieces(entries: &[Said<'_>]) -> Vec<(String, String)> {
             _ if !entry.outcomes.is_empty() && entry.texts.is_empty() => "tool results",
             Speaker::User => "user",
             Speaker::Model => "agent",
-            Speaker::System => "system",
-            Speaker::Tool => "record",
+            Speaker::System | Speaker::Tool => "record",
         };
         if !text.is_empty() {
             pieces.push((format!("entry {}, {who}", entry.seq), text));

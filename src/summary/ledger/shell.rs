@@ -128,11 +128,15 @@ impl Run {
     fn program(&mut self, name: &str, rest: &[String]) {
         let has = |flags: &[&str]| rest.iter().any(|word| flags.contains(&word.as_str()));
         match name {
-            "cat" | "less" | "more" | "nl" | "bat" | "tac" | "xxd" | "od" | "wc" => {
+            "cat" | "less" | "more" | "nl" | "bat" | "tac" | "wc" => {
                 self.all(&operands(rest, &[]), &FileState::Read);
             }
             "head" | "tail" => {
                 self.all(&operands(rest, &["-n", "-c", "--lines", "--bytes"]), &FileState::Read);
+            }
+            "xxd" | "od" => {
+                let valued = ["-g", "-l", "-s", "-c", "-N", "-A", "-t", "-w", "-j"];
+                self.all(&operands(rest, &valued), &FileState::Read);
             }
             "jq" | "awk" | "yq" => {
                 let given = operands(rest, &["-F", "-v", "--arg", "-f"]);

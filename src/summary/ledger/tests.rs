@@ -153,6 +153,19 @@ fn commands_keep_their_last_outcome_and_running_ones_get_theirs_later() {
 }
 
 #[test]
+fn a_name_that_a_running_command_makes_is_told_when_it_ends() {
+    let running = "Process running with session ID 7\nOutput:\n";
+    let done = "Process exited with code 0\nOutput:\n[main 8b4d61d] x\n 1 file changed";
+    let payloads = [
+        step("1", "exec_command", &json!({"cmd": "git commit -m x"}), running, false),
+        step("2", "write_stdin", &json!({"session_id": 7, "chars": ""}), done, false),
+    ]
+    .concat();
+    let minted = Minted { what: "commit".to_owned(), name: "8b4d61d".to_owned(), seq: Seq(1) };
+    assert_eq!(ledger(&payloads).minted().collect::<Vec<_>>(), [&minted]);
+}
+
+#[test]
 fn new_names_and_calls_without_a_result_are_told() {
     let commit = json!({"command": "git checkout -b feat/x && git commit -m 'x'"});
     let mut payloads = [

@@ -276,7 +276,7 @@ const NAMED: &str = r"^(?:(?:[\w./+#-]+ ){0,3}[\w./+#-]+, (?:because|wegen|weil)
 
 /// One way rather than another, which the captured word begins: what is done
 /// rather than doing another thing is told step by step, and is no decision.
-const ALTERNATIVE: &str = r"\b(?:i'll|we'll|i will|we will|let's) .* (?:instead of|rather than) (\w+)";
+const ALTERNATIVE: &str = r"\b(?:i'll|we'll|i will|we will|let's) .* (?:instead of|rather than) (?:just |merely |simply |only )?(\w+)";
 
 static PREFERENCE: LazyLock<Regex> = LazyLock::new(|| any([ALTERNATIVE.to_owned()]));
 static DECISION: LazyLock<Regex> = LazyLock::new(|| any(DECISIONS.iter().map(|one| (*one).to_owned())));

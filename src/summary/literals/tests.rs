@@ -190,6 +190,7 @@ const DECISIONS: &[(bool, Speaker, &str)] = &[
     (true, Speaker::Model, "Decision: SQLite for tests."),
     (true, Speaker::Model, "I'll leave them uncommitted rather than fold unrelated work into this."),
     (false, Speaker::Model, "I'll use the compiler output rather than guessing."),
+    (false, Speaker::Model, "I'll look for drift rather than just skimming the prose."),
     (true, Speaker::User, "Wir nehmen Postgres, weil die Lizenz passt."),
     (true, Speaker::User, "Wir haben uns für Rust entschieden."),
     (true, Speaker::User, "Nous avons décidé de garder Postgres."),

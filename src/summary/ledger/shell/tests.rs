@@ -43,6 +43,7 @@ fn commands_tell_what_they_do_to_files() {
         ("git commit -m \"$(cat <<'EOF'\nIt's > done\nEOF\n)\"", &[]),
         ("rm $f *.o `x`", &[]),
         ("cat < in.txt", &[("in.txt", Read)]),
+        ("cat a | xxd -g 1", &[("a", Read)]),
         ("gofmt -w a.go", &[("a.go", Edited)]),
         ("curl -sSL -o t.tgz https://a.io/t", &[("t.tgz", Written)]),
         ("apply_patch <<'EOF'\n*** Begin Patch\n*** Delete File: d.rs\n*** End Patch\nEOF", &[("d.rs", Deleted)]),
