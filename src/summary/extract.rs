@@ -356,6 +356,16 @@ mod tests {
     }
 
     #[test]
+    fn a_question_is_open_until_the_user_says_something_or_the_model_goes_on() {
+        for (next, is_open) in [(None, true), (Some(user("Yes.")), false), (Some(model("Done.")), false)] {
+            let payloads: Vec<_> = [model("Shall I push?")].into_iter().chain(next).collect();
+            let mut extract = Extract::default();
+            extract.absorb(&said(&payloads));
+            assert_eq!(extract.render(100, &words).contains("- not answered: Shall I push? [1]"), is_open);
+        }
+    }
+
+    #[test]
     fn an_extract_is_bounded_however_long_a_session_is() {
         let payloads: Vec<_> = (0..600)
             .flat_map(|i| {

@@ -152,25 +152,15 @@ pub fn render_source(
     }
 }
 
-/// What no content holds.
+/// What no content holds, unless it breaks SHA-256: a hash of all of it.
 fn fence(texts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for text in texts {
         hasher.update(text.len().to_be_bytes());
         hasher.update(text.as_bytes());
     }
-    let mut digest = hasher.finalize();
-    loop {
-        let hash = digest.iter().take(8).fold(String::new(), |mut hash, byte| {
-            let _ = write!(hash, "{byte:02x}");
-            hash
-        });
-        let fence = format!("<<<{hash}>>>");
-        if !texts.iter().any(|text| text.contains(&hash)) {
-            return fence;
-        }
-        digest = Sha256::digest(digest);
-    }
+    let hash = crate::model::Digest(hasher.finalize().into()).to_string();
+    format!("<<<{}>>>", hash.get(..16).unwrap_or(&hash))
 }
 
 /// Each entry with its head; those that say nothing are left out.
@@ -291,6 +281,13 @@ mod tests {
             )
         );
         assert_eq!(source.omitted, 0);
+    }
+
+    #[test]
+    fn what_stays_in_the_window_by_itself_is_no_part_of_a_source() {
+        let system = json!({"role": "system", "content": "Be kind."}).to_string();
+        let source = render_source(&said(&[system, user("x")]), None, 1_000, &words);
+        assert_eq!(source.text, format!("{0} entry 2, user\nx\n{0} end\n", source.fence));
     }
 
     #[test]

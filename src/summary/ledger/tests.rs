@@ -127,6 +127,16 @@ fn the_last_state_of_a_file_stands_and_a_failure_changes_nothing() {
 }
 
 #[test]
+fn of_parallel_calls_the_last_one_made_stands_whichever_is_answered_last() {
+    let [write, written] = step("1", "Write", &json!({"file_path": "/a", "content": "x"}), "ok", false);
+    let [remove, removed] = step("2", "Bash", &json!({"command": "rm /a"}), "", false);
+    for results in [[&written, &removed], [&removed, &written]] {
+        let payloads = [&write, &remove, results[0], results[1]].map(String::clone);
+        assert_eq!(states(&ledger(&payloads)), [("/a", FileState::Deleted)]);
+    }
+}
+
+#[test]
 fn commands_keep_their_last_outcome_and_running_ones_get_theirs_later() {
     let run = json!({"cmd": "cargo test"});
     let failed = "Process exited with code 101\nOutput:\ntest result: FAILED. 3 passed; 2 failed; 0 ignored";
@@ -277,7 +287,10 @@ fn a_ledger_is_bounded_and_forgets_what_was_only_read_first() {
         ledger.touch(format!("/{i}"), FileState::Read, Seq(i + 2), false);
         ledger.ran(&format!("make {i}"), Seq(i + 2), Ending::Done, None);
         ledger.mint("commit".to_owned(), format!("{i:040x}"), Seq(i + 2));
+        let call = Invocation { id: "c".into(), name: "Bash".into(), arguments: "{}".into() };
+        ledger.call(&call, Seq(i + 2));
     }
+    assert_eq!(ledger.unanswered().map(|(_, seq)| seq.0).next(), Some(1_001 - LEDGER_PENDING_MAX as u64 + 1));
     assert_eq!(
         (ledger.files.len(), ledger.commands.len(), ledger.minted.len()),
         (LEDGER_FILES_MAX, LEDGER_COMMANDS_MAX, LEDGER_MINTED_MAX)

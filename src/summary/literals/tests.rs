@@ -149,6 +149,8 @@ const CONSTRAINTS: &[(bool, &str)] = &[
     (false, "Should we never push to main?"),
     (false, "It never worked."),
     (false, "and it never fires again"),
+    (false, "the loop retries, but never stops"),
+    (false, "the build was slow and always failed"),
     (false, "commits don't get trailers"),
     (false, "the log says `must not be empty`"),
     (false, "the message \"do not touch\" is wrong"),
