@@ -20,6 +20,9 @@ pub mod window;
 pub mod preview;
 
 #[cfg(feature = "server")]
+pub mod summary;
+
+#[cfg(feature = "server")]
 pub mod codec;
 #[cfg(feature = "server")]
 pub mod store;

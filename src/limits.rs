@@ -298,3 +298,45 @@ const _: () = assert!(JOURNAL_TURN_BYTES_MAX as u64 <= JOURNAL_SESSION_BYTES_MAX
 const _: () = assert!(SEAL_SEGMENT_RAW_BYTES_MAX + REQUEST_BYTES_MAX < SEGMENT_RAW_BYTES_MAX);
 const _: () = assert!(ROLL_UP_RAW_BYTES_MAX <= SEGMENT_RAW_BYTES_MAX as u64);
 const _: () = assert!(PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX);
+
+// --- Summaries ---------------------------------------------------------------
+
+/// Longest literal that is looked after, in bytes: URLs with signatures are
+/// longer than anybody remembers.
+pub const LITERAL_BYTES_MAX: usize = 512;
+/// Most literals of a kind that are looked after in one compaction.
+pub const LITERALS_MAX: usize = 1_000;
+/// Most literals of a kind at which tool results may still add to them: what
+/// people and the model name always has room.
+pub const TOOL_LITERALS_MAX: usize = LITERALS_MAX / 2;
+/// Longest sentence that can be a constraint or decision, in bytes: longer ones
+/// are no sentences but text without full stops.
+pub const SENTENCE_BYTES_MAX: usize = 1_000;
+/// Most constraints, and most decisions, that one compaction finds.
+pub const STATEMENTS_MAX: usize = 500;
+
+/// Most files of a ledger. Those that were only read go first.
+pub const LEDGER_FILES_MAX: usize = 500;
+/// Most commands of a ledger.
+pub const LEDGER_COMMANDS_MAX: usize = 100;
+/// Most new names of a ledger.
+pub const LEDGER_MINTED_MAX: usize = 200;
+/// Most calls that wait for their results; models make a few dozen at once.
+pub const LEDGER_PENDING_MAX: usize = 256;
+/// Most things that one call does.
+pub const LEDGER_EFFECTS_MAX: usize = 64;
+/// Longest name of a file in a ledger, in bytes. Longer ones are no names.
+pub const LEDGER_PATH_BYTES_MAX: usize = 512;
+/// Longest command in a ledger, in bytes; its beginning stands for the rest.
+pub const LEDGER_COMMAND_BYTES_MAX: usize = 300;
+
+/// Longest line of an extract, in bytes: what a person reads at a glance.
+pub const EXTRACT_LINE_BYTES_MAX: usize = 300;
+/// Most requests of the user that an extract keeps, beside the first.
+pub const EXTRACT_REQUESTS_MAX: usize = 50;
+/// Most constraints, and most decisions, of an extract.
+pub const EXTRACT_STATEMENTS_MAX: usize = 100;
+/// Most errors of an extract.
+pub const EXTRACT_ERRORS_MAX: usize = 20;
+/// Most literals of an extract.
+pub const EXTRACT_LITERALS_MAX: usize = 200;

@@ -24,6 +24,7 @@ const LAYERS: [&str; 21] = [
     "tokens",
     "window",
     "preview",
+    "summary",
     "codec",
     "store",
     "provider",
@@ -191,6 +192,15 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
             "store::sql::sessions",
         ],
     ),
+    ("summary::audit", &["summary::literals"]),
+    ("summary::extract", &["summary::fit", "summary::ledger", "summary::literals", "summary::said"]),
+    ("summary::ledger", &["summary::fit", "summary::said"]),
+    ("summary::ledger::calls", &["summary::ledger::patch", "summary::ledger::shell"]),
+    ("summary::ledger::outcome", &["summary::fit", "summary::literals"]),
+    ("summary::ledger::shell", &["summary::fit", "summary::ledger::calls", "summary::ledger::patch"]),
+    ("summary::literals", &["summary::said"]),
+    ("summary::literals::scan", &["summary::literals::words"]),
+    ("summary::prompt", &["summary::fit", "summary::ledger", "summary::said"]),
     (
         "window::assembler",
         &[
