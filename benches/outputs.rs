@@ -1,6 +1,8 @@
 //! Offloading 1 GiB and reading it back: memory, time against compressing the same
 //! bytes alone, and what a read of the middle fetches; and what an offload of 256 MiB
-//! adds to the memory of a server, over a directory and over S3.
+//! adds to the memory of a server, over a directory and over S3. Then turns
+//! with a tool result of 1 MiB, which a persist keeps as an output, against turns with
+//! the same bytes that stay in their entry.
 //!
 //! ```text
 //! tests/services/with-services.sh cargo bench --bench outputs -- [MIB]
@@ -27,10 +29,13 @@ use std::sync::Arc;
 use turnkeep::client::Client;
 use turnkeep::clock::{Stopwatch, SystemClock};
 use turnkeep::engine::{
-    Engine, OffloadRequest, Offloaded, Options, OutputPart, OutputRange, PageSize, ReadOutput, SessionConfig,
+    Engine, Input, NewEntry, OffloadRequest, Offloaded, Options, OutputPart, OutputRange, PageSize,
+    PersistRequest, ReadOutput, SessionConfig,
 };
 use turnkeep::entropy::Entropy;
-use turnkeep::model::{CompressionPath, Digest, Labels, ModelProfile, SessionId, TenantId, WireFormat};
+use turnkeep::model::{
+    CompressionPath, Digest, EntryKind, Labels, ModelProfile, RequestId, SessionId, TenantId, WireFormat,
+};
 use turnkeep::rpc::pb;
 use turnkeep::store::MetaStore as _;
 use turnkeep::store::faulty::FaultyBlobs;
@@ -135,6 +140,59 @@ async fn measure_server(backend: Backend, parts: usize) {
     );
 }
 
+/// Turns of each kind.
+const TURNS: usize = 40;
+
+/// A turn with one entry.
+async fn persist(engine: &Engine, key: &SessionKey, id: String, payload: String, keep: bool) -> (f64, usize) {
+    let entry = NewEntry { payload: payload.into(), kind: EntryKind::Message, at: None };
+    let request = PersistRequest {
+        key: key.clone(),
+        request_id: RequestId::parse(&id).unwrap(),
+        expected_version: None,
+        input: Input::Append(vec![entry]),
+        usage: None,
+        score: None,
+        step_kind: String::new(),
+        create_if_missing: None,
+        window_id: String::new(),
+        keep_tool_results: keep,
+    };
+    let started = Stopwatch::start();
+    let reply = engine.persist(request).await.unwrap();
+    (started.elapsed().as_secs_f64() * 1_000.0, reply.offloaded.len())
+}
+
+/// Persists results that are too long, the same whole, and the same bytes as a message
+/// of the user's, in turn: whatever else the machine does falls on all.
+async fn persist_results(engine: &Engine, config: SessionConfig) {
+    let kinds = ["1 MiB result, offloaded", "1 MiB result, kept whole", "1 MiB of a message"];
+    let mut samples: [Vec<f64>; 3] = Default::default();
+    let session = SessionId::parse("results").unwrap();
+    let key = SessionKey { tenant: TenantId::default_tenant(), session };
+    engine.create_session(key.clone(), config).await.unwrap();
+    for turn in 0..TURNS {
+        let text = serde_json::Value::from(String::from_utf8(part(turn).to_vec()).unwrap());
+        let result = format!(r#"{{"role":"tool","tool_call_id":"call_1","content":{text}}}"#);
+        let message = format!(r#"{{"role":"user","content":{text}}}"#);
+        let payloads = [(result.clone(), false), (result, true), (message, false)];
+        for (kind, (payload, keep)) in payloads.into_iter().enumerate() {
+            let (milliseconds, offloaded) =
+                persist(engine, &key, format!("{turn}-{kind}"), payload, keep).await;
+            assert_eq!(offloaded, usize::from(kind == 0));
+            samples[kind].push(milliseconds);
+        }
+    }
+    let median = |samples: &mut Vec<f64>| {
+        samples.sort_by(f64::total_cmp);
+        samples[samples.len() / 2]
+    };
+    let [offloaded, whole, message] = samples.each_mut().map(median);
+    for (kind, median) in kinds.iter().zip([offloaded, whole, message]) {
+        println!("{kind:24} {median:.1} ms, {:.2} x", median / message);
+    }
+}
+
 #[tokio::main]
 async fn main() {
     let parts: usize = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(1024);
@@ -164,7 +222,7 @@ async fn measure_in_process(parts: usize) {
         strip_rules: vec![],
         preamble: Bytes::new(),
     };
-    engine.create_session(key.clone(), config).await.unwrap();
+    engine.create_session(key.clone(), config.clone()).await.unwrap();
 
     // The same bytes through zstd alone, to a file that is synced.
     let started = Stopwatch::start();
@@ -223,4 +281,5 @@ async fn measure_in_process(parts: usize) {
         let fetched = blobs.bytes_got() - got;
         println!("{what:24} {:.1} ms, {bytes} bytes, {fetched} fetched", seconds * 1_000.0);
     }
+    persist_results(&engine, config).await;
 }

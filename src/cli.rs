@@ -102,7 +102,7 @@ impl Remote {
 #[command(next_help_heading = "Model profile")]
 struct ProfileArgs {
     /// A profile of the service's settings
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "context_window", "max_output", "tokenizer"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "context_window", "max_output", "tokenizer", "image_bytes", "image_pixels", "document_bytes"])]
     profile: Option<String>,
     /// Name of the model; what `turnkeep models` knows of it holds where nothing is given
     #[arg(long)]
@@ -116,6 +116,15 @@ struct ProfileArgs {
     /// How tokens are counted: o200k, cl100k or estimate
     #[arg(long, value_parser = parse_tokenizer)]
     tokenizer: Option<pb::Tokenizer>,
+    /// Bytes of an inline picture that its API takes; 0 for the format's default
+    #[arg(long, value_name = "BYTES")]
+    image_bytes: Option<u64>,
+    /// Pixels of a picture's longer edge that its API takes
+    #[arg(long, value_name = "PIXELS")]
+    image_pixels: Option<u64>,
+    /// Bytes of an inline document that its API takes
+    #[arg(long, value_name = "BYTES")]
+    document_bytes: Option<u64>,
 }
 
 fn parse_tokenizer(name: &str) -> Result<pb::Tokenizer, String> {
@@ -146,9 +155,24 @@ impl ProfileArgs {
             context_window_tokens: self.context_window.unwrap_or(kept.context_window_tokens),
             max_output_tokens: self.max_output.unwrap_or(kept.max_output_tokens),
             tokenizer: self.tokenizer.map_or(kept.tokenizer, i32::from),
+            media_limits: self.media_limits(kept.media_limits),
             ..kept
         };
         (changed != *current).then_some(changed)
+    }
+
+    fn media_limits(&self, current: Option<pb::MediaLimits>) -> Option<pb::MediaLimits> {
+        let [image_bytes, image_pixels, document_bytes] =
+            [self.image_bytes, self.image_pixels, self.document_bytes];
+        if [image_bytes, image_pixels, document_bytes] == [None; 3] {
+            return current;
+        }
+        let current = current.unwrap_or_default();
+        Some(pb::MediaLimits {
+            image_bytes: image_bytes.unwrap_or(current.image_bytes),
+            image_pixels: image_pixels.unwrap_or(current.image_pixels),
+            document_bytes: document_bytes.unwrap_or(current.document_bytes),
+        })
     }
 
     /// The profile of a new session.

@@ -13,6 +13,7 @@ pub mod reading;
 mod anthropic;
 mod bedrock;
 mod gemini;
+mod inline_media;
 mod openai_chat;
 mod openai_content;
 mod openai_responses;
@@ -23,6 +24,7 @@ mod tool_result;
 
 pub use calls::{Answer, CallTracker, Pushed};
 pub use canonical::canonical_digest;
+pub use inline_media::{InlineMedia, inline_media};
 pub use payload::{PayloadError, check_object, check_value, to_single_line};
 pub use reading::{Call, CallResult, MediaKind, Part, ProviderBlock, Reading, Role, Serving};
 pub use result_content::{ResultContent, result_contents, with_values};
@@ -253,11 +255,17 @@ pub fn interrupted_result(format: WireFormat, call: &UnansweredCall) -> String {
     }
 }
 
-/// A block of text for a message of `format`: `token` is a JSON string.
+/// A block of text for the user's messages and results of `format`: `token` is a JSON
+/// string.
 pub fn text_block(format: WireFormat, token: &str) -> String {
     match format {
-        WireFormat::AnthropicMessages => format!(r#"{{"type":"text","text":{token}}}"#),
-        _ => format!(r#"{{"text":{token}}}"#),
+        WireFormat::AnthropicMessages | WireFormat::OpenaiChat => {
+            format!(r#"{{"type":"text","text":{token}}}"#)
+        }
+        WireFormat::OpenaiResponses => format!(r#"{{"type":"input_text","text":{token}}}"#),
+        WireFormat::BedrockConverse | WireFormat::GeminiContents | WireFormat::Opaque => {
+            format!(r#"{{"text":{token}}}"#)
+        }
     }
 }
 

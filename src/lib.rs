@@ -19,6 +19,9 @@ pub mod preview;
 pub mod window;
 
 #[cfg(feature = "server")]
+pub mod summary;
+
+#[cfg(feature = "server")]
 pub mod codec;
 #[cfg(feature = "server")]
 pub mod store;

@@ -161,10 +161,19 @@ pub const TOOL_RESULT_CHARACTERS: u64 = 100_000;
 /// memory.
 pub const TOOL_RESULT_LENGTH_MAX: u64 = 500_000;
 
-/// What may stand around the texts of a tool result without being counted when a
-/// persist looks for results that are too long, in the limit's unit: a text that an
-/// offload took for short enough must not become too long by its block's members.
+/// Bytes up to which a text may be as short as one token: with more for each token of
+/// a limit it is taken to be too long without being counted.
+pub const TOKEN_TEXT_BYTES_MAX: u64 = 8;
+
+/// What a worker may put around a text that it offloaded or read, in the unit of the
+/// limit, beyond what messages with a result usually have: kept free of the limit when
+/// a text is measured without its message, but not more than an eighth of it, so that
+/// the message is not too long when it is persisted.
 pub const TOOL_RESULT_WRAPPING_MAX: u64 = 512;
+
+/// Least limit of a picture's or document's bytes: what stands in place of one is not
+/// taken for too large itself.
+pub const MEDIA_LIMIT_BYTES_MIN: u64 = 4 * KIB as u64;
 
 /// Most bytes of entries in the answer to a persist that changed them: with the rest
 /// of it that stays under the 4 MiB that gRPC clients accept by default.
@@ -322,3 +331,45 @@ const _: () = assert!(JOURNAL_TURN_BYTES_MAX as u64 <= JOURNAL_SESSION_BYTES_MAX
 const _: () = assert!(SEAL_SEGMENT_RAW_BYTES_MAX + REQUEST_BYTES_MAX < SEGMENT_RAW_BYTES_MAX);
 const _: () = assert!(ROLL_UP_RAW_BYTES_MAX <= SEGMENT_RAW_BYTES_MAX as u64);
 const _: () = assert!(PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX);
+
+// --- Summaries ---------------------------------------------------------------
+
+/// Longest literal that is looked after, in bytes: URLs with signatures are
+/// longer than anybody remembers.
+pub const LITERAL_BYTES_MAX: usize = 512;
+/// Most literals of a kind that are looked after in one compaction.
+pub const LITERALS_MAX: usize = 1_000;
+/// Most literals of a kind at which tool results may still add to them: what
+/// people and the model name always has room.
+pub const TOOL_LITERALS_MAX: usize = LITERALS_MAX / 2;
+/// Longest sentence that can be a constraint or decision, in bytes: longer ones
+/// are no sentences but text without full stops.
+pub const SENTENCE_BYTES_MAX: usize = 1_000;
+/// Most constraints, and most decisions, that one compaction finds.
+pub const STATEMENTS_MAX: usize = 500;
+
+/// Most files of a ledger. Those that were only read go first.
+pub const LEDGER_FILES_MAX: usize = 500;
+/// Most commands of a ledger.
+pub const LEDGER_COMMANDS_MAX: usize = 100;
+/// Most new names of a ledger.
+pub const LEDGER_MINTED_MAX: usize = 200;
+/// Most calls that wait for their results; models make a few dozen at once.
+pub const LEDGER_PENDING_MAX: usize = 256;
+/// Most things that one call does.
+pub const LEDGER_EFFECTS_MAX: usize = 64;
+/// Longest name of a file in a ledger, in bytes. Longer ones are no names.
+pub const LEDGER_PATH_BYTES_MAX: usize = 512;
+/// Longest command in a ledger, in bytes; its beginning stands for the rest.
+pub const LEDGER_COMMAND_BYTES_MAX: usize = 300;
+
+/// Longest line of an extract, in bytes: what a person reads at a glance.
+pub const EXTRACT_LINE_BYTES_MAX: usize = 300;
+/// Most requests of the user that an extract keeps, beside the first.
+pub const EXTRACT_REQUESTS_MAX: usize = 50;
+/// Most constraints, and most decisions, of an extract.
+pub const EXTRACT_STATEMENTS_MAX: usize = 100;
+/// Most errors of an extract.
+pub const EXTRACT_ERRORS_MAX: usize = 20;
+/// Most literals of an extract.
+pub const EXTRACT_LITERALS_MAX: usize = 200;

@@ -24,7 +24,7 @@ pub use entry::{Entry, EntryKind, Seq, Version, WireFormat};
 pub use name::{BranchId, GenerationId, InvalidName, OutputId, RequestId, SessionId, TenantId};
 pub use output::{ChangedEntry, Output, OutputName};
 pub use prices::{Cost, InvalidPrice, LongPrices, Price, Prices};
-pub use profile::{LengthUnit, ModelProfile, Room, Tokenizer, ToolResultLimit};
+pub use profile::{LengthUnit, MediaLimits, ModelProfile, Room, Tokenizer, ToolResultLimit};
 pub use segment::Segment;
 pub use session::{CompressionPath, ForkOrigin, Head, Labels, Preamble, Session};
 pub use turn::{CallState, Turn, TurnKind, Usage};

@@ -10,11 +10,13 @@ mod clean;
 mod ends;
 mod excerpt;
 mod oversized;
+mod oversized_media;
 mod shortened;
 mod tool_result;
 
 pub use ends::{Ends, Scanner, Totals};
 pub use oversized::{Oversized, oversized_results};
+pub use oversized_media::{OversizedMedia, oversized_media};
 pub use shortened::{shortened_results, shortened_texts};
 pub use tool_result::ToolResult;
 

@@ -27,6 +27,18 @@ use exact::Vocabulary;
 /// 6.4 base64 characters per token at Anthropic and 4.8 to 5.9 at Google.
 const OPAQUE_BYTES_PER_TOKEN: usize = 4;
 
+/// JSON in which no more is escaped than must be: as an API reads it, however its
+/// writer escaped it.
+pub fn with_few_escapes(json: &[u8]) -> std::borrow::Cow<'_, str> {
+    json_text::with_few_escapes(json)
+}
+
+/// Width and height in pixels of a picture, if its header tells. Its data are Base64, as
+/// they stand in a JSON string.
+pub fn image_size(base64: &[u8]) -> Option<[u64; 2]> {
+    media::image_size(base64)
+}
+
 /// Counts tokens as one wire format and tokenizer have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenCounter {

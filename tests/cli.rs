@@ -223,6 +223,11 @@ async fn a_session_s_configuration_is_changed(backend: Backend) {
     let known = json!({"model": "gpt-4o", "context_window_tokens": 128_000, "max_output_tokens": 16_384});
     assert_has(&update(&["--model", "gpt-4o"]), &known);
     assert_has(&update(&["--model", "m", "--context-window", "200"]), &json!({"context_window_tokens": 200}));
+    let limits = json!({"image_bytes": 9000, "image_pixels": 0, "document_bytes": 0});
+    assert_has(&update(&["--image-bytes", "9000"]), &json!({"model": "m", "media_limits": limits}));
+    let limits = json!({"image_bytes": 9000, "image_pixels": 700, "document_bytes": 8000});
+    let changed = update(&["--image-pixels", "700", "--document-bytes", "8000"]);
+    assert_has(&changed, &json!({"max_output_tokens": 30, "media_limits": limits}));
     let told = update(&["--label", "a=1", "--label", "b=2", "--path", "batch"]);
     let labels = json!({"import.source": "anthropic", "a": "1", "b": "2"});
     assert_has(&told, &json!({"path": "batch", "labels": labels, "context_window_tokens": 200}));

@@ -24,6 +24,7 @@ const LAYERS: [&str; 21] = [
     "tokens",
     "preview",
     "window",
+    "summary",
     "codec",
     "store",
     "provider",
@@ -97,6 +98,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("format::calls", &["format::openai_responses", "format::reading"]),
     ("format::canonical", &["format::json"]),
     ("format::gemini", &["format::json", "format::parts", "format::reading"]),
+    ("format::inline_media", &["format::json", "format::reading"]),
     ("format::openai_chat", &["format::json", "format::openai_content", "format::parts", "format::reading"]),
     ("format::openai_content", &["format::json", "format::parts", "format::reading"]),
     (
@@ -190,6 +192,15 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
             "store::sql::sessions",
         ],
     ),
+    ("summary::audit", &["summary::literals"]),
+    ("summary::extract", &["summary::fit", "summary::ledger", "summary::literals", "summary::said"]),
+    ("summary::ledger", &["summary::fit", "summary::said"]),
+    ("summary::ledger::calls", &["summary::ledger::patch", "summary::ledger::shell"]),
+    ("summary::ledger::outcome", &["summary::fit", "summary::literals"]),
+    ("summary::ledger::shell", &["summary::fit", "summary::ledger::calls", "summary::ledger::patch"]),
+    ("summary::literals", &["summary::said"]),
+    ("summary::literals::scan", &["summary::literals::words"]),
+    ("summary::prompt", &["summary::fit", "summary::ledger", "summary::said"]),
     (
         "window::assembler",
         &[

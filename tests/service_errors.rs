@@ -116,6 +116,7 @@ async fn what_is_just_within_the_limits_is_taken(backend: Backend) {
             tokenizer: pb::Tokenizer::Estimate.into(),
             tool_result_limit: None,
             prices: None,
+            media_limits: None,
         }),
         labels: (0..32).map(|i| (format!("{i:063}"), "é".repeat(127) + "x")).collect(),
         strip_rules: vec!["claude-code".to_owned(); 16],
@@ -240,6 +241,7 @@ fn wrong_sessions() -> Vec<(pb::Session, &'static str, String)> {
             tokenizer,
             tool_result_limit: None,
             prices: None,
+            media_limits: None,
         })
     };
     let key_problem = "is not 1 to 63 characters of `a-z 0-9 . _ / -`";

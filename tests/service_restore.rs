@@ -85,6 +85,7 @@ async fn a_restore_gives_the_window_and_all_that_is_known_of_it(backend: Backend
             tokenizer: pb::Tokenizer::Unspecified.into(),
             tool_result_limit: None,
             prices: None,
+            media_limits: None,
         };
         let preamble = pb::Preamble { payload: r#"{"system":"Be kind."}"#.into(), ..Default::default() };
         let session =

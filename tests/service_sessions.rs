@@ -16,7 +16,7 @@ use service::{
 use std::collections::HashMap;
 use tonic::Code;
 use turnkeep::clock::{Clock as _, SystemClock};
-use turnkeep::model::{ModelProfile, ToolResultLimit};
+use turnkeep::model::{MediaLimits, ModelProfile, ToolResultLimit};
 use turnkeep::rpc::pb;
 
 on_all_backends!(
@@ -75,6 +75,7 @@ async fn a_session_is_returned_as_it_was_created(backend: Backend) {
                 cache_write: None,
                 long: Some(pb::LongPrices { over_tokens: 200_000, input: 1, ..Default::default() }),
             }),
+            media_limits: None,
         }),
         labels: labels(&[("team/a.b_c-1", "Zoë"), ("empty", "")]),
         strip_rules: vec!["codex-rollout".to_owned(), "claude-code".to_owned()],
@@ -386,6 +387,7 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
             tokenizer: None,
             tool_result_limit: Some(ToolResultLimit { length: 5_000, ..ToolResultLimit::default() }),
             prices: None,
+            media_limits: Some(MediaLimits { image_bytes: 9_000, ..MediaLimits::default() }),
         };
         settings.profiles.insert("small".to_owned(), profile);
     })
@@ -405,6 +407,7 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
             unit: pb::LengthUnit::Characters.into(),
         }),
         prices: None,
+        media_limits: Some(pb::MediaLimits { image_bytes: 9_000, image_pixels: 0, document_bytes: 0 }),
     };
     assert_eq!(service.create("s", named("small")).await.profile, Some(expected.clone()));
     assert_eq!(service.window(SESSION).await.header.profile, Some(expected.clone()));
@@ -413,7 +416,20 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
     let mut limited = named("small");
     limited.profile.as_mut().unwrap().tool_result_limit = Some(limit);
     let created = service.create("limited", limited).await;
-    assert_eq!(created.profile, Some(pb::ModelProfile { tool_result_limit: Some(limit), ..expected }));
+    let limited = pb::ModelProfile { tool_result_limit: Some(limit), ..expected.clone() };
+    assert_eq!(created.profile, Some(limited));
+    let limits = pb::MediaLimits { image_bytes: 4_096, image_pixels: 1, document_bytes: 0 };
+    let mut limited = named("small");
+    limited.profile.as_mut().unwrap().media_limits = Some(limits);
+    let created = service.create("limited-media", limited).await;
+    assert_eq!(created.profile, Some(pb::ModelProfile { media_limits: Some(limits), ..expected }));
+    for (image_bytes, document_bytes, field) in [(4_095, 0, "image_bytes"), (0, 1, "document_bytes")] {
+        let mut wrong = named("small");
+        wrong.profile.as_mut().unwrap().media_limits =
+            Some(pb::MediaLimits { image_bytes, image_pixels: 0, document_bytes });
+        let refusal = service.try_create("t", wrong).await.unwrap_err();
+        assert_eq!(refusal.metadata("field"), format!("session.profile.media_limits.{field}"));
+    }
     for (length, reserve, unit, field) in
         [(500_001, None, 0, "length"), (100, Some(100), 0, "reserve"), (100, None, 9, "unit")]
     {

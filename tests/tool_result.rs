@@ -3,12 +3,15 @@
 #![cfg(test)]
 #![cfg(feature = "server")]
 
+#[path = "support/json_writers.rs"]
+mod json_writers;
+
+use json_writers::as_python;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
 use turnkeep::format;
 use turnkeep::model::{LengthUnit, Tokenizer, ToolResultLimit, WireFormat};
-use turnkeep::preview::{Ends, Measure, Options, ToolResult, fitting_prefix};
+use turnkeep::preview::{Ends, Measure, Options, ToolResult, fitting_prefix, oversized_results};
 use turnkeep::tokens::TokenCounter;
 
 const FORMATS: [WireFormat; 6] = [
@@ -56,34 +59,6 @@ fn messages(format: WireFormat, id: &str, name: &str, text: &str) -> Vec<Value> 
     }
 }
 
-/// As Python's `json.dumps` writes it: ASCII only, spaces after separators.
-fn as_python(value: &Value) -> String {
-    match value {
-        Value::String(text) => {
-            let escaped = serde_json::to_string(text).unwrap();
-            escaped.chars().fold(String::new(), |mut text, c| {
-                match c {
-                    ' '..='~' => text.push(c),
-                    _ => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
-                        write!(text, "\\u{unit:04x}").unwrap();
-                    }),
-                }
-                text
-            })
-        }
-        Value::Array(values) => {
-            format!("[{}]", values.iter().map(as_python).collect::<Vec<_>>().join(", "))
-        }
-        Value::Object(members) => {
-            let members = members.iter();
-            let members: Vec<_> =
-                members.map(|(key, value)| format!("\"{key}\": {}", as_python(value))).collect();
-            format!("{{{}}}", members.join(", "))
-        }
-        other => other.to_string(),
-    }
-}
-
 fn content() -> impl Strategy<Value = Vec<u8>> {
     let unit = prop_oneof![
         "\\PC{0,60}\n".prop_map(String::into_bytes),
@@ -118,13 +93,14 @@ proptest! {
         content in content(),
         format in proptest::sample::select(&FORMATS[..]),
         (unit, tokenizer) in unit(),
-        (length, reserve) in (2_000_u64..20_000, proptest::option::of(0_u64..1_000)),
+        (length, reserve) in (2_000_u64..20_000, prop_oneof![Just(Some(0)), Just(None), (0_u64..1_000).prop_map(Some)]),
         id in "[a-zA-Z0-9_\"\\\\é-]{0,64}",
         name in "[a-z_]{1,40}",
         head_percent in 0_u8..=100,
     ) {
         let limit = ToolResultLimit { length, reserve, unit };
-        let length_max = limit.length_max();
+        let length_max = limit.length_max_of_text();
+        prop_assert!(length_max < limit.length_max());
         let counter = TokenCounter::new(format, tokenizer);
         let result = ToolResult::new(format, &id, &name, unit, counter);
         let text = if result.fits(&content, &limit) {
@@ -135,6 +111,11 @@ proptest! {
             Ends::of(&content, shown_max).preview(&options).unwrap().text
         };
         for message in messages(format, &id, &name, &text) {
+            // A persist does not take it for too long, however it is written.
+            for written in [message.to_string(), as_python(&message)] {
+                let found = oversized_results(format, written.as_bytes(), limit, counter);
+                prop_assert!(found.is_empty(), "{written}");
+            }
             match unit {
                 LengthUnit::Characters | LengthUnit::Bytes => {
                     prop_assert!(message.to_string().len() as u64 <= length_max, "{message}");
@@ -163,13 +144,13 @@ proptest! {
 }
 
 #[test]
-fn by_default_a_result_of_80_000_characters_less_its_envelope_is_the_longest() {
+fn by_default_a_text_of_80_000_characters_less_what_stands_around_it_is_the_longest() {
     let limit = ToolResultLimit::default();
-    assert_eq!((limit.length, limit.length_max()), (100_000, 80_000));
+    assert_eq!((limit.length, limit.length_max(), limit.length_max_of_text()), (100_000, 80_000, 79_488));
     let counter = TokenCounter::new(WireFormat::OpenaiChat, Tokenizer::O200k);
     let result = ToolResult::new(WireFormat::OpenaiChat, "call_1", "grep", limit.unit, counter);
-    let most = usize::try_from(80_000 - result.envelope()).unwrap();
-    assert!((79_800..80_000).contains(&most), "{most}");
+    let most = usize::try_from(79_488 - result.envelope()).unwrap();
+    assert!((79_300..79_488).contains(&most), "{most}");
     assert!(result.fits(&vec![b'x'; most], &limit));
     assert!(!result.fits(&vec![b'x'; most + 1], &limit));
     // Each line break takes two.

@@ -96,6 +96,13 @@ pub(super) fn session_json(session: &pb::Session) -> serde_json::Value {
         "model": session.profile.as_ref().map(|profile| &profile.model),
         "context_window_tokens": session.profile.as_ref().map(|profile| profile.context_window_tokens),
         "max_output_tokens": session.profile.as_ref().map(|profile| profile.max_output_tokens),
+        "media_limits": session.profile.as_ref().and_then(|profile| profile.media_limits).map(|limits| {
+            serde_json::json!({
+                "image_bytes": limits.image_bytes,
+                "image_pixels": limits.image_pixels,
+                "document_bytes": limits.document_bytes,
+            })
+        }),
         "tokenizer": session.profile.as_ref().map(|profile| name(profile.tokenizer().as_str_name(), "TOKENIZER_")),
         "labels": session.labels,
         "strip_rules": session.strip_rules,

@@ -151,7 +151,7 @@ impl Offload {
             return Err(Error::OutputTooLarge { limit });
         }
         if let Body::Short(known) = &mut self.body {
-            if self.bytes <= self.result.content_bytes_max(self.limit.length_max()) {
+            if self.bytes <= self.result.content_bytes_max(self.limit.length_max_of_text()) {
                 known.extend_from_slice(&part);
                 return Ok(());
             }
@@ -175,7 +175,7 @@ impl Offload {
         let key = keys::output(&inner.entropy, tenant, &self.branch, &output, generation);
         let upload = self.engine.in_time(inner.blobs.begin(&key)).await.map_err(Error::of_objects)?;
         let writer = Writer::new(Vec::new()).map_err(encoding)?;
-        let shown_max = self.limit.length_max().saturating_mul(self.result.escaped_per_unit());
+        let shown_max = self.limit.length_max_of_text().saturating_mul(self.result.escaped_per_unit());
         let scanner = Scanner::new(usize::try_from(shown_max).unwrap_or(usize::MAX));
         let name = OutputName { session: self.request.key.session.clone(), output };
         let encoder = Some(Encoder { writer, scanner });
@@ -198,7 +198,7 @@ impl Offload {
             })
             .await?;
             check_digest(sha256, found)?;
-            let length_max = self.limit.length_max();
+            let length_max = self.limit.length_max_of_text();
             if length <= length_max {
                 return Ok(Offloaded::Inline { length, length_max });
             }
@@ -295,7 +295,7 @@ async fn make_preview(
 ) -> Result<Preview, Error> {
     let wanted =
         request.preview_length_max.map_or(u64::MAX, |wanted| wanted.saturating_add(result.envelope()));
-    let length_max = limit.length_max().min(wanted);
+    let length_max = limit.length_max_of_text().min(wanted);
     let head_percent = request.head_percent.unwrap_or(HEAD_PERCENT);
     let made = compute(usize::MAX, move || {
         let options = PreviewOptions { length_max, measure: &result, head_percent, reference: &reference };

@@ -126,8 +126,6 @@ impl Engine {
     /// Characters that a page may have, as they are written in a tool result. A
     /// token is a character at least.
     pub(super) async fn page_characters(&self, key: &SessionKey) -> Result<u64, Error> {
-        /// The longest id of a call and the names of our tools.
-        const NAMES: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         /// A page has that many at least, whatever the limit.
         const LEAST: u64 = 256;
         let tip = self.inner.meta.tip(key, None).await?;
@@ -135,8 +133,8 @@ impl Engine {
         let format = tip.as_ref().map_or(WireFormat::Opaque, |tip| tip.session.format);
         let limit = tip.and_then(|tip| tip.session.profile.tool_result_limit).unwrap_or_default();
         let counter = TokenCounter::new(format, Tokenizer::of_format(format));
-        let result = ToolResult::new(format, NAMES, NAMES, LengthUnit::Characters, counter);
-        Ok(limit.length_max().saturating_sub(result.envelope()).max(LEAST))
+        let result = ToolResult::new(format, "", "", LengthUnit::Characters, counter);
+        Ok(limit.length_max_of_text().saturating_sub(result.envelope()).max(LEAST))
     }
 }
 

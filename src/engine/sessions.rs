@@ -3,12 +3,12 @@
 use super::{Engine, Error, persist};
 use crate::format;
 use crate::limits::{
-    APPEND_ATTEMPTS, LABEL_KEY_CHARS_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, MODEL_NAME_BYTES_MAX,
-    PREAMBLE_BYTES_MAX, STRIP_RULES_MAX, TOKENS_MAX, TOOL_RESULT_LENGTH_MAX,
+    APPEND_ATTEMPTS, LABEL_KEY_CHARS_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, MEDIA_LIMIT_BYTES_MIN,
+    MODEL_NAME_BYTES_MAX, PREAMBLE_BYTES_MAX, STRIP_RULES_MAX, TOKENS_MAX, TOOL_RESULT_LENGTH_MAX,
 };
 use crate::model::{
-    Branch, BranchId, CompressionPath, Head, Labels, ModelProfile, Preamble, Seq, Session, SessionId,
-    TenantId, ToolResultLimit, Turn, Version, WireFormat,
+    Branch, BranchId, CompressionPath, Head, Labels, MediaLimits, ModelProfile, Preamble, Seq, Session,
+    SessionId, TenantId, ToolResultLimit, Turn, Version, WireFormat,
 };
 use crate::store::meta::{
     BranchKey, CommitOutcome, CreateOutcome, NewSession, RecordedTurn, SessionKey, SessionQuery,
@@ -333,17 +333,27 @@ impl Engine {
         if let Some(limit) = &given.tool_result_limit {
             check_tool_result_limit(limit)?;
         }
+        if let Some(limits) = &given.media_limits {
+            check_media_limits(limits)?;
+        }
         let name_only = ModelProfile {
             model: given.model.clone(),
             tool_result_limit: given.tool_result_limit,
             prices: given.prices.clone(),
+            media_limits: given.media_limits,
             ..ModelProfile::default()
         };
         if *given == name_only && !given.model.is_empty() {
             if let Some(named) = self.inner.options.profiles.get(&given.model) {
                 let tool_result_limit = given.tool_result_limit.or(named.tool_result_limit);
                 let prices = given.prices.clone().or_else(|| named.prices.clone());
-                return Ok(ModelProfile { tool_result_limit, prices, ..catalogue::resolve(named) });
+                let media_limits = given.media_limits.or(named.media_limits);
+                return Ok(ModelProfile {
+                    tool_result_limit,
+                    media_limits,
+                    prices,
+                    ..catalogue::resolve(named)
+                });
             }
             if catalogue::find(&given.model).is_none() {
                 let problem = "is not a profile in the service's settings, and not a model of its catalogue; \
@@ -391,6 +401,16 @@ fn check_tool_result_limit(limit: &ToolResultLimit) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+fn check_media_limits(limits: &MediaLimits) -> Result<(), Error> {
+    for (field, bytes) in [("image_bytes", limits.image_bytes), ("document_bytes", limits.document_bytes)] {
+        if (1..MEDIA_LIMIT_BYTES_MIN).contains(&bytes) {
+            let problem = format!("is {bytes}; must be 0 or at least {MEDIA_LIMIT_BYTES_MIN}");
+            return Err(Error::invalid(format!("profile.media_limits.{field}"), problem));
+        }
+    }
+    Ok(())
 }
 
 fn new_preamble(

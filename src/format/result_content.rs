@@ -17,20 +17,66 @@ pub struct ResultContent<'a> {
     pub whole: Value<'a>,
     /// The texts in it: JSON strings, each of which may become another.
     pub texts: Vec<Value<'a>>,
-    /// Whether the model reads it as JSON, escapes and all, rather than as text.
-    pub is_json: bool,
-    /// Pictures and documents in it.
+    /// Pictures and documents in it or beside it.
     pub media: Vec<Value<'a>>,
+    /// Where the message with this result alone lies in the payload, piece by piece:
+    /// other blocks are left out.
+    pub message: Vec<Range<usize>>,
     /// What stands before and after a JSON string that takes the place of all but
-    /// the media.
-    around: (&'static str, String),
+    /// the media, and what ends the list of both.
+    around: (&'static str, String, &'static str),
 }
 
 impl ResultContent<'_> {
     /// A content with one text, which is a JSON string, and the media of this.
     pub fn with_text(&self, token: &str) -> String {
-        [self.around.0, token, &self.around.1].concat()
+        let after = self.after(|media| media.bytes().to_vec());
+        [self.around.0, token, &String::from_utf8_lossy(&after)].concat()
     }
+
+    /// What stands in that content before and after the string, without the data of
+    /// media.
+    pub fn around_text(&self) -> [Vec<u8>; 2] {
+        let without_data = |media: Value<'_>| {
+            let (bytes, from, data) = (media.bytes(), media.range().start, data_of(media));
+            let before = bytes.get(..data.start.saturating_sub(from)).unwrap_or_default();
+            [before, bytes.get(data.end.saturating_sub(from)..).unwrap_or_default()].concat()
+        };
+        [self.around.0.into(), self.after(without_data)]
+    }
+
+    fn after(&self, json: impl Fn(Value<'_>) -> Vec<u8>) -> Vec<u8> {
+        let whole = self.whole.range();
+        let mut after = self.around.1.clone().into_bytes();
+        for media in self.media.iter().filter(|media| whole.contains(&media.range().start)) {
+            after.push(b',');
+            after.extend(json(*media));
+        }
+        after.extend_from_slice(self.around.2.as_bytes());
+        after
+    }
+
+    /// Where the data of the media lie in the payload, or what names them.
+    pub fn media_data(&self) -> impl Iterator<Item = Range<usize>> {
+        self.media.iter().map(|media| data_of(*media))
+    }
+}
+
+/// The longest string in media, as deep as any format has it.
+fn data_of(media: Value<'_>) -> Range<usize> {
+    const LEVELS: usize = 3;
+    let mut longest = media.range().start..media.range().start;
+    let mut values = vec![media];
+    for _ in 0..=LEVELS {
+        for string in values.iter().filter(|value| value.is_string()) {
+            let range = string.range();
+            if range.len() > longest.len() + 2 {
+                longest = range.start + 1..range.end - 1;
+            }
+        }
+        values = values.iter().flat_map(|value| value.members()).map(|(_, value)| value).collect();
+    }
+    longest
 }
 
 /// The contents of the results in a payload, in order. Those that the API takes
@@ -38,18 +84,12 @@ impl ResultContent<'_> {
 pub fn result_contents(format: WireFormat, payload: &[u8]) -> Vec<ResultContent<'_>> {
     let message = Value::of(payload);
     match format {
-        WireFormat::OpenaiChat => chat(message).into_iter().collect(),
-        WireFormat::OpenaiResponses => responses(message).into_iter().collect(),
-        WireFormat::AnthropicMessages => {
-            blocks(message, "user", "content").filter_map(anthropic_block).collect()
-        }
-        WireFormat::BedrockConverse => blocks(message, "user", "content").filter_map(bedrock_block).collect(),
-        WireFormat::GeminiContents => {
-            let role = message.member("role").and_then(Value::text);
-            let is_user = role.is_none_or(|role| role == "user" || role == "function");
-            let parts = message.member("parts").filter(|_| is_user);
-            parts.into_iter().flat_map(Value::elements).filter_map(gemini_part).collect()
-        }
+        WireFormat::OpenaiChat => alone(message, chat),
+        WireFormat::OpenaiResponses => alone(message, responses),
+        WireFormat::AnthropicMessages => in_blocks(message, "content", &["user"], anthropic_block),
+        WireFormat::BedrockConverse => in_blocks(message, "content", &["user"], bedrock_block),
+        // A content without a role is the user's.
+        WireFormat::GeminiContents => in_blocks(message, "parts", &["user", "function", ""], gemini_part),
         WireFormat::Opaque => vec![],
     }
 }
@@ -69,9 +109,25 @@ pub fn with_values(payload: &[u8], values: &[(Range<usize>, String)]) -> Vec<u8>
     changed
 }
 
-fn blocks<'a>(message: Value<'a>, role: &str, member: &str) -> impl Iterator<Item = Value<'a>> {
-    let is_role = message.member("role").is_some_and(|found| found.is_text(role));
-    message.member(member).filter(|_| is_role).into_iter().flat_map(Value::elements)
+fn alone<'a>(message: Value<'a>, read: fn(Value<'a>) -> Option<ResultContent<'a>>) -> Vec<ResultContent<'a>> {
+    let read = read(message).map(|found| ResultContent { message: vec![message.range()], ..found });
+    read.into_iter().collect()
+}
+
+fn in_blocks<'a>(
+    message: Value<'a>,
+    member: &str,
+    roles: &[&str],
+    read: fn(Value<'a>) -> Option<ResultContent<'a>>,
+) -> Vec<ResultContent<'a>> {
+    let [role, blocks] = message.get(["role", member]);
+    let Some(blocks) = blocks.filter(|_| roles.contains(&text(role).as_ref())) else { return vec![] };
+    let (all, list) = (message.range(), blocks.range());
+    let alone = |block: Value<'_>| {
+        vec![all.start..list.start + 1, block.range(), list.end.saturating_sub(1)..all.end]
+    };
+    let read = |block| Some(ResultContent { message: alone(block), ..read(block)? });
+    blocks.elements().filter_map(read).collect()
 }
 
 fn text(value: Option<Value<'_>>) -> Cow<'_, str> {
@@ -101,16 +157,7 @@ fn content<'a>(
             Element::Other => {}
         }
     }
-    let around = if whole.is_array() {
-        let mut after = block.1.to_owned();
-        for element in &media {
-            after.push(',');
-            after.push_str(&String::from_utf8_lossy(element.bytes()));
-        }
-        (block.0, after + "]")
-    } else {
-        ("", String::new())
-    };
+    let around = if whole.is_array() { (block.0, block.1.to_owned(), "]") } else { ("", String::new(), "") };
     if whole.is_string() {
         texts.push(whole);
     }
@@ -119,8 +166,8 @@ fn content<'a>(
         tool_name: text(tool_name),
         whole,
         texts,
-        is_json: false,
         media,
+        message: vec![],
         around,
     }
 }
@@ -190,8 +237,7 @@ fn anthropic_block(block: Value<'_>) -> Option<ResultContent<'_>> {
 fn bedrock_block(block: Value<'_>) -> Option<ResultContent<'_>> {
     let [id, found] = block.member("toolResult")?.get(["toolUseId", "content"]);
     let found = found.filter(|found| found.is_array())?;
-    let is_json = found.elements().any(|block| block.member("json").is_some());
-    let content = content([id, None], found, (r#"[{"text":"#, "}"), |block| {
+    Some(content([id, None], found, (r#"[{"text":"#, "}"), |block| {
         let [found, json, image, video, document] = block.get(["text", "json", "image", "video", "document"]);
         let source = document.and_then(|document| document.member("source"));
         let has_text = source.is_some_and(|source| source.get(["text", "content"]) != [None, None]);
@@ -204,22 +250,21 @@ fn bedrock_block(block: Value<'_>) -> Option<ResultContent<'_>> {
         } else {
             Element::Other
         }
-    });
-    Some(ResultContent { is_json, ..content })
+    }))
 }
 
 fn gemini_part(part: Value<'_>) -> Option<ResultContent<'_>> {
     let [camel, snake] = part.get(["functionResponse", "function_response"]);
-    let [id, name, response] = camel.or(snake)?.get(["id", "name", "response"]);
+    let [id, name, response, parts] = camel.or(snake)?.get(["id", "name", "response", "parts"]);
     let whole = response.filter(|response| response.is_object())?;
     Some(ResultContent {
         call_id: text(id),
         tool_name: text(name),
         whole,
         texts: strings_of(whole),
-        is_json: true,
-        media: vec![],
-        around: (r#"{"output":"#, "}".to_owned()),
+        media: parts.into_iter().flat_map(Value::elements).collect(),
+        message: vec![],
+        around: (r#"{"output":"#, "}".to_owned(), ""),
     })
 }
 

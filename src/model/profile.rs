@@ -2,6 +2,7 @@
 
 use crate::limits::{
     COMPACTION_ADVISED_PERCENT, RESERVE_DIVISOR, TOOL_RESULT_CHARACTERS, TOOL_RESULT_LENGTH_MAX,
+    TOOL_RESULT_WRAPPING_MAX,
 };
 use crate::model::{Prices, WireFormat};
 
@@ -71,6 +72,69 @@ impl ToolResultLimit {
         let length = self.length.min(TOOL_RESULT_LENGTH_MAX);
         length.saturating_sub(self.reserve.unwrap_or(length / 5))
     }
+
+    /// As [`Self::length_max`], for a text that is measured before a worker makes a
+    /// message of it: less by what it may put around it.
+    pub fn length_max_of_text(&self) -> u64 {
+        let length_max = self.length_max();
+        length_max - TOOL_RESULT_WRAPPING_MAX.min(length_max / 8)
+    }
+}
+
+/// How large pictures and documents may be whose data stand in the messages. 0 stands
+/// for what [`MediaLimits::of_format`] has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MediaLimits {
+    /// Bytes of a picture, without the Base64.
+    pub image_bytes: u64,
+    /// Pixels of the longer edge of a picture.
+    pub image_pixels: u64,
+    /// Bytes of a document, without the Base64.
+    pub document_bytes: u64,
+}
+
+impl MediaLimits {
+    /// What the APIs take, by their documentation. Where that says MB it is taken for
+    /// a million bytes, unless the API's errors say otherwise. Limits of a request as a
+    /// whole, such as on the number of pictures or pages, are not among these.
+    ///
+    /// - Anthropic: a picture of 5 MiB of Base64 (an error names
+    ///   5242880 bytes as the maximum) and 8000 pixels; a request of 32 MB, and so a document of 24.
+    ///   <https://docs.anthropic.com/en/docs/vision>,
+    ///   <https://docs.anthropic.com/en/docs/build-with-claude/pdf-support>
+    /// - Bedrock: a picture of 3.75 MB and 8000 pixels, a document of 4.5 MB, which some
+    ///   models do not demand of a PDF.
+    ///   <https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html>,
+    ///   <https://docs.aws.amazon.com/bedrock/latest/userguide/inference-api-restrictions.html>
+    /// - Gemini: a request of 20 MB, and so media of 15; any number of pixels. Google's
+    ///   own endpoint takes more of late.
+    ///   <https://firebase.google.com/docs/ai-logic/input-file-requirements>
+    /// - `OpenAI`: a picture of 20 MB, a file of 50; larger edges are scaled down.
+    ///   <https://platform.openai.com/docs/guides/images-vision>,
+    ///   <https://platform.openai.com/docs/guides/pdf-files>
+    pub fn of_format(format: WireFormat) -> Self {
+        let [image_bytes, image_pixels, document_bytes] = match format {
+            WireFormat::AnthropicMessages => [5 * 1024 * 1024 / 4 * 3, 8_000, 24_000_000],
+            WireFormat::BedrockConverse => [3_750_000, 8_000, 4_500_000],
+            WireFormat::GeminiContents => [15_000_000, u64::MAX, 15_000_000],
+            WireFormat::OpenaiChat | WireFormat::OpenaiResponses => [20_000_000, u64::MAX, 50_000_000],
+            WireFormat::Opaque => [u64::MAX; 3],
+        };
+        Self { image_bytes, image_pixels, document_bytes }
+    }
+
+    /// These, with the format's in place of zeros.
+    #[must_use]
+    pub fn or_of_format(self, format: WireFormat) -> Self {
+        let default = Self::of_format(format);
+        let or = |limit, default| if limit == 0 { default } else { limit };
+        Self {
+            image_bytes: or(self.image_bytes, default.image_bytes),
+            image_pixels: or(self.image_pixels, default.image_pixels),
+            document_bytes: or(self.document_bytes, default.document_bytes),
+        }
+    }
 }
 
 /// The limits of a model.
@@ -92,6 +156,9 @@ pub struct ModelProfile {
     /// How long the message with a tool result may be, if not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_result_limit: Option<ToolResultLimit>,
+    /// How large inline pictures and documents may be, if not the defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_limits: Option<MediaLimits>,
     /// What its tokens cost, if not what the catalogue says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<Box<Prices>>,

@@ -1,11 +1,11 @@
 //! Tool results in a message that are too long, and what stands in their place.
 
-use super::{Ends, Escaped, Measure as _, Options, Preview, ToolResult};
+use super::{Ends, Escaped, Measure, Options, Preview};
 use crate::format::json::Value;
-use crate::format::{Part, Reading, ResultContent, Role, result_contents};
-use crate::limits::TOOL_RESULT_WRAPPING_MAX;
+use crate::format::{self, Part, ResultContent, result_contents};
+use crate::limits::TOKEN_TEXT_BYTES_MAX;
 use crate::model::{LengthUnit, ToolResultLimit, WireFormat};
-use crate::tokens::TokenCounter;
+use crate::tokens::{TokenCounter, with_few_escapes};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -17,17 +17,15 @@ pub struct Oversized<'a> {
     result: ResultContent<'a>,
     /// The text; none if it is the whole content.
     text: Option<Value<'a>>,
-    /// Length of all that stays in the message beside it, without the envelope.
-    others: u64,
-    /// The message with the result alone.
-    measure: ToolResult,
+    /// The message without the value.
+    around: Around,
     limit: ToolResultLimit,
 }
 
 /// The values that make results in `payload` too long, in order; at most one for
-/// each result. A result is measured without its names and without what is usual
-/// around its text, so that none is found of which an offload said that it is
-/// short enough, nor a preview that an offload made.
+/// each result. The length of a result is that of the message with it alone, without
+/// the data of its pictures and documents, as the most verbose writer would serialize
+/// it.
 pub fn oversized_results(
     format: WireFormat,
     payload: &[u8],
@@ -41,100 +39,124 @@ pub fn oversized_results(
     if (payload.len() as u64).saturating_mul(growth) <= length_max {
         return vec![];
     }
+    let counter = (limit.unit == LengthUnit::Tokens).then_some((format, counter));
     let results = result_contents(format, payload);
-    let found = results.into_iter().filter_map(|result| {
-        let nameless = ToolResult::new(measured_as(&result, format), "", "", limit.unit, counter);
-        oversized(result, format, limit, counter, &nameless)
-    });
-    found.collect()
+    results.into_iter().filter_map(|result| oversized(payload, result, limit, counter)).collect()
 }
 
+/// Counts the tokens of messages in a format.
+type Counter = (WireFormat, TokenCounter);
+
 fn oversized<'a>(
+    payload: &[u8],
     result: ResultContent<'a>,
-    format: WireFormat,
     limit: ToolResultLimit,
-    counter: TokenCounter,
-    nameless: &ToolResult,
+    counter: Option<Counter>,
 ) -> Option<Oversized<'a>> {
     let length_max = limit.length_max();
-    let envelope = nameless.envelope();
+    // What has more bytes is too long, and how long need not be known.
+    let bytes_max = counter.map_or(length_max, |_| length_max.saturating_mul(TOKEN_TEXT_BYTES_MAX));
     let length = |text: &Value<'_>| {
         let text = text.text().unwrap_or_default();
-        // What is longer than that by far need not be counted.
-        if text.len() as u64 > nameless.content_bytes_max(length_max) {
-            return length_max.max(text.len() as u64 / TEXT_BYTES_PER_UNIT);
-        }
-        nameless.length(&text).saturating_sub(envelope)
+        let bytes = text.len() as u64;
+        if counter.is_some() || bytes > bytes_max { bytes } else { Escaped.length(&text) }
     };
     let lengths: Vec<u64> = result.texts.iter().map(length).collect();
     let texts: u64 = lengths.iter().sum();
-    let wrapping = wrapping(&result, limit.unit, counter);
-    let counted = wrapping.saturating_sub(TOOL_RESULT_WRAPPING_MAX);
-    if envelope + texts + counted <= length_max {
+    let media: Vec<_> = result.media_data().collect();
+    let inner = result.texts.iter().map(|text| inner(*text));
+    let frame = characters(&cut(payload, &result.message, media.iter().cloned().chain(inner)));
+    let total = match counter {
+        None => frame + texts,
+        Some(_) if texts > bytes_max => u64::MAX,
+        Some(counter) => tokens(counter, &cut(payload, &result.message, media.iter().cloned())),
+    };
+    if total <= length_max {
         return None;
     }
-    let largest = result.texts.iter().copied().zip(lengths).max_by_key(|(_, length)| *length);
-    let alone = result.whole.is_string();
-    let text = largest.filter(|(_, length)| {
-        alone || (wrapping + texts - length).saturating_add(envelope) <= length_max / 2
-    });
-    let others = match text {
-        Some((_, length)) => wrapping + texts - length,
-        None => wrapping_of_text(&result, limit.unit, counter),
+    let outside = |value: Range<usize>| {
+        [value.start..payload.len(), 0..value.end]
+            .map(|other| cut(payload, &result.message, media.iter().cloned().chain([other])))
     };
-    // A text takes the place of the whole.
-    let format = if text.is_some() { measured_as(&result, format) } else { format };
-    let measure = ToolResult::new(format, &result.call_id, &result.tool_name, limit.unit, counter);
-    Some(Oversized { text: text.map(|(text, _)| text), result, others, measure, limit })
+    let largest = result.texts.iter().copied().zip(lengths).max_by_key(|(_, length)| *length);
+    let largest = largest.map(|(text, length)| {
+        let others = texts - length;
+        let around = Around { json: outside(text.range()), length: frame + others, counter };
+        let is_short = || others <= bytes_max && around.length("") <= length_max / 2;
+        let is_to_blame = result.whole.is_string() || is_short();
+        is_to_blame.then_some((text, around))
+    });
+    let (text, around) = if let Some((text, around)) = largest.flatten() {
+        (Some(text), around)
+    } else {
+        let [before, after] = outside(result.whole.range());
+        let [open, close] = result.around_text();
+        let json = [[before, open].concat(), [close, after].concat()];
+        // With the quotes of the text.
+        let length = characters(&json.concat()) + 2;
+        (None, Around { json, length, counter })
+    };
+    Some(Oversized { result, text, around, limit })
 }
 
-/// The format whose results are as this one: Gemini's are JSON.
-fn measured_as(result: &ResultContent<'_>, format: WireFormat) -> WireFormat {
-    if result.is_json { WireFormat::GeminiContents } else { format }
+/// A message with one result and without the data of media, but for a text: the measure of the
+/// texts that may stand there.
+#[derive(Debug)]
+struct Around {
+    /// The JSON before and after the text with its quotes.
+    json: [Vec<u8>; 2],
+    /// Characters without the text.
+    length: u64,
+    /// Counts the message if the limit is in tokens.
+    counter: Option<Counter>,
 }
 
-/// Bytes of text that are taken for one unit of length at most where they are not
-/// counted: a guess that only tells which text is the largest.
-const TEXT_BYTES_PER_UNIT: u64 = 8;
-
-/// Length of a content without its texts and media.
-fn wrapping(result: &ResultContent<'_>, unit: LengthUnit, counter: TokenCounter) -> u64 {
-    if result.whole.is_string() {
-        return 0;
+impl Measure for Around {
+    fn escaped_per_unit(&self) -> u64 {
+        if self.counter.is_some() { 4 } else { 1 }
     }
-    let mut left_out: Vec<_> = result.texts.iter().chain(&result.media).map(|value| value.range()).collect();
+
+    fn length(&self, text: &str) -> u64 {
+        let Some(counter) = self.counter else { return self.length + Escaped.length(text) };
+        let token = serde_json::Value::from(text).to_string();
+        let [before, after] = &self.json;
+        tokens(counter, &[before, token.as_bytes(), after].concat())
+    }
+}
+
+/// Tokens of a message, but for its media, and however its writer escapes.
+fn tokens((format, counter): Counter, message: &[u8]) -> u64 {
+    let message = with_few_escapes(message);
+    let mut reading = format::read(format, message.as_bytes());
+    reading.parts.retain(|part| !matches!(part, Part::Media { .. }));
+    counter.count_entry(&reading)
+}
+
+/// What stands between the quotes of a string.
+fn inner(string: Value<'_>) -> Range<usize> {
+    let range = string.range();
+    range.start + 1..range.end.saturating_sub(1)
+}
+
+/// The bytes of a payload in `pieces`, which are in order, but for what is left out.
+fn cut(payload: &[u8], pieces: &[Range<usize>], left_out: impl Iterator<Item = Range<usize>>) -> Vec<u8> {
+    let mut left_out: Vec<_> = left_out.collect();
     left_out.sort_by_key(|range| range.start);
-    let (whole, first) = (result.whole.bytes(), result.whole.range().start);
-    let (mut rest, mut from) = (Vec::new(), 0);
-    for range in left_out {
-        rest.extend_from_slice(whole.get(from..range.start.saturating_sub(first)).unwrap_or_default());
-        from = range.end.saturating_sub(first);
-    }
-    rest.extend_from_slice(whole.get(from..).unwrap_or_default());
-    json_length(&rest, unit, counter)
-}
-
-/// Length of what stands around a text that takes the place of all but the media.
-fn wrapping_of_text(result: &ResultContent<'_>, unit: LengthUnit, counter: TokenCounter) -> u64 {
-    let mut json = result.with_text("");
-    for media in &result.media {
-        json = json.replacen(&*String::from_utf8_lossy(media.bytes()), "", 1);
-    }
-    json_length(json.as_bytes(), unit, counter)
-}
-
-/// Length of JSON, which may be cut up.
-fn json_length(json: &[u8], unit: LengthUnit, counter: TokenCounter) -> u64 {
-    match unit {
-        LengthUnit::Tokens => {
-            counter.count_entry(&Reading { parts: vec![Part::Json(json)], ..Reading::new(Role::Results) })
+    let mut kept = Vec::new();
+    for piece in pieces {
+        let mut from = piece.start;
+        for range in &left_out {
+            kept.extend_from_slice(payload.get(from..range.start.min(piece.end)).unwrap_or_default());
+            from = from.max(range.end);
         }
-        LengthUnit::Characters | LengthUnit::Bytes => raw_length(json),
+        kept.extend_from_slice(payload.get(from..piece.end).unwrap_or_default());
     }
+    kept
 }
 
-/// Length of JSON as the most verbose writer would write it, in characters.
-fn raw_length(json: &[u8]) -> u64 {
+/// Length of JSON as the most verbose writer would write it, in characters. It may be
+/// cut up.
+fn characters(json: &[u8]) -> u64 {
     let length = |chunk: &str| {
         // What [`Escaped`] takes for escaped is escaped already, and spaces follow
         // separators.
@@ -179,10 +201,11 @@ impl Oversized<'_> {
     /// The preview of `content`, and the value that stands in place of this one.
     /// Nothing if the limit leaves no room for a preview.
     pub fn replaced(&self, content: &[u8], head_percent: u8, reference: &str) -> Option<(Preview, String)> {
-        let length_max = self.limit.length_max().saturating_sub(self.others);
-        let shown_max = length_max.saturating_mul(self.measure.escaped_per_unit());
+        let length_max = self.limit.length_max();
+        let room = length_max.saturating_sub(self.around.length(""));
+        let shown_max = room.saturating_mul(self.around.escaped_per_unit());
         let ends = Ends::of(content, usize::try_from(shown_max).unwrap_or(usize::MAX));
-        let options = Options { length_max, measure: &self.measure, head_percent, reference };
+        let options = Options { length_max, measure: &self.around, head_percent, reference };
         let preview = ends.preview(&options)?;
         let token = serde_json::Value::from(preview.text.as_str()).to_string();
         let value = if self.text.is_some() { token } else { self.result.with_text(&token) };

@@ -2,6 +2,7 @@
 
 use super::{Escaped, Measure};
 use crate::format;
+use crate::limits::TOKEN_TEXT_BYTES_MAX;
 use crate::model::{LengthUnit, ToolResultLimit, WireFormat};
 use crate::tokens::TokenCounter;
 
@@ -22,13 +23,14 @@ pub struct ToolResult {
 /// What may stand around the text where an API takes a string or a list.
 const LIST: &str = r#"[{"type": "input_text", "text": }]"#;
 
-/// Bytes up to which a text may be as short as one token: with more for each
-/// token of the limit it is taken to be too long without being counted.
-const TOKEN_BYTES: u64 = 8;
+/// The longest id of a call that an API takes (`OpenAI` Responses), and as long as names
+/// of tools are: what stands for one that is not known.
+const UNKNOWN_NAME: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 impl ToolResult {
     /// The result of a call, for an API of that format; `counter` is the
-    /// session's.
+    /// session's. An id or a name that is empty is taken for one that is not known
+    /// yet.
     pub fn new(
         format: WireFormat,
         call_id: &str,
@@ -36,6 +38,8 @@ impl ToolResult {
         unit: LengthUnit,
         counter: TokenCounter,
     ) -> Self {
+        let [call_id, tool_name] =
+            [call_id, tool_name].map(|name| if name.is_empty() { UNKNOWN_NAME } else { name });
         let empty = format::tool_result(format, r#""""#, r#""""#, r#""""#);
         let names = Escaped.length(call_id) + Escaped.length(tool_name);
         Self {
@@ -55,7 +59,7 @@ impl ToolResult {
     /// Bytes of content over which it is certain to be longer than `length_max`,
     /// or taken to be.
     pub fn content_bytes_max(&self, length_max: u64) -> u64 {
-        if self.counter.is_some() { length_max.saturating_mul(TOKEN_BYTES) } else { length_max }
+        if self.counter.is_some() { length_max.saturating_mul(TOKEN_TEXT_BYTES_MAX) } else { length_max }
     }
 
     /// The length of the message with this content. Content that is no text is
@@ -68,9 +72,10 @@ impl ToolResult {
         self.length(&String::from_utf8_lossy(content)).max(self.length(&base64))
     }
 
-    /// Whether a message with this content keeps to a limit less its reserve.
+    /// Whether a message with this content keeps to a limit less its reserve, whatever
+    /// of the usual its worker puts around it.
     pub fn fits(&self, content: &[u8], limit: &ToolResultLimit) -> bool {
-        let length_max = limit.length_max();
+        let length_max = limit.length_max_of_text();
         content.len() as u64 <= self.content_bytes_max(length_max)
             && self.length_of_content(content) <= length_max
     }

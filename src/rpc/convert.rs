@@ -8,9 +8,9 @@ use crate::engine::{
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
 use crate::model::{
-    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, LengthUnit, LongPrices, ModelProfile,
-    NextStep, Origin, OutputName, Preamble, Price, Prices, Repair, RepairKind, RequestId, SessionId,
-    TenantId, Tokenizer, ToolResultLimit, Turn, TurnKind, UnansweredCall, Usage, WireFormat,
+    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, LengthUnit, LongPrices, MediaLimits,
+    ModelProfile, NextStep, Origin, OutputName, Preamble, Price, Prices, Repair, RepairKind, RequestId,
+    SessionId, TenantId, Tokenizer, ToolResultLimit, Turn, TurnKind, UnansweredCall, Usage, WireFormat,
 };
 use crate::store::meta::SessionKey;
 use bytes::Bytes;
@@ -171,6 +171,11 @@ fn model_profile(profile: pb::ModelProfile) -> Result<ModelProfile, Error> {
         tokenizer,
         tool_result_limit: profile.tool_result_limit.map(tool_result_limit).transpose()?,
         prices: profile.prices.map(prices).transpose()?.map(Box::new),
+        media_limits: profile.media_limits.map(|limits| MediaLimits {
+            image_bytes: limits.image_bytes,
+            image_pixels: limits.image_pixels,
+            document_bytes: limits.document_bytes,
+        }),
     })
 }
 
@@ -251,6 +256,11 @@ fn profile_to(profile: ModelProfile) -> pb::ModelProfile {
                 LengthUnit::Tokens => pb::LengthUnit::Tokens,
             }
             .into(),
+        }),
+        media_limits: profile.media_limits.map(|limits| pb::MediaLimits {
+            image_bytes: limits.image_bytes,
+            image_pixels: limits.image_pixels,
+            document_bytes: limits.document_bytes,
         }),
         prices: profile.prices.as_deref().map(prices_to),
     }

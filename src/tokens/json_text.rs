@@ -36,6 +36,37 @@ fn unescape(mut rest: &str) -> String {
     text
 }
 
+/// JSON in which no more is escaped than must be.
+pub(super) fn with_few_escapes(json: &[u8]) -> Cow<'_, str> {
+    let json = lossy(json);
+    if memchr::memchr(b'\\', json.as_bytes()).is_none() {
+        return json;
+    }
+    let mut plain = String::with_capacity(json.len());
+    let mut rest = &*json;
+    while let Some((before, escape)) =
+        memchr::memchr(b'\\', rest.as_bytes()).and_then(|at| rest.split_at_checked(at))
+    {
+        plain.push_str(before);
+        let escape = escape.strip_prefix('\\').unwrap_or_default();
+        let (character, after) = escaped(escape);
+        // Half of a surrogate pair is no character.
+        let is_half = character == char::REPLACEMENT_CHARACTER
+            && !escape.get(1..5).is_some_and(|digits| digits.eq_ignore_ascii_case("fffd"));
+        if is_half || character < ' ' || matches!(character, '"' | '\\') {
+            let kept = escape.chars().next().map_or(0, char::len_utf8);
+            plain.push('\\');
+            plain.push_str(escape.get(..kept).unwrap_or_default());
+            rest = escape.get(kept..).unwrap_or_default();
+        } else {
+            plain.push(character);
+            rest = after;
+        }
+    }
+    plain.push_str(rest);
+    Cow::Owned(plain)
+}
+
 /// The character that an escape stands for, and what comes after it.
 fn escaped(escape: &str) -> (char, &str) {
     let mut characters = escape.chars();
@@ -100,6 +131,21 @@ mod tests {
             assert_eq!(decode(token.as_bytes()), text, "{token}");
         }
         assert_eq!(decode(b"\"\xFF\""), "\u{fffd}");
+    }
+
+    #[test]
+    fn only_what_must_be_escaped_stays_so() {
+        for (json, plain) in [
+            (
+                r#"{"a":"\u00e9\ud83d\udc4b\u003c\/","b":"\"\\u00e9\n\u001b\u0022\ud800"}"#,
+                r#"{"a":"é👋</","b":"\"\\u00e9\n\u001b\u0022\ud800"}"#,
+            ),
+            (r#"{"a":"é"}"#, r#"{"a":"é"}"#),
+            (r#""\uFFFD\u007f""#, "\"\u{fffd}\u{7f}\""),
+            ("\"\\", "\"\\"),
+        ] {
+            assert_eq!(with_few_escapes(json.as_bytes()), plain);
+        }
     }
 
     proptest! {

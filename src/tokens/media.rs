@@ -116,6 +116,11 @@ impl Size {
     }
 }
 
+/// Width and height in pixels of an inline picture, if its header tells.
+pub(super) fn image_size(base64: &[u8]) -> Option<[u64; 2]> {
+    size(base64).map(|size| [size.width, size.height])
+}
+
 /// The size of an inline picture, from its header.
 fn size(base64: &[u8]) -> Option<Size> {
     HEADER_CHARACTERS.into_iter().find_map(|characters| {

@@ -3,6 +3,8 @@
 use crate::engine::{Engine, Error};
 use crate::model::{Digest, Output, OutputId, OutputName};
 use crate::store::meta::SessionKey;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use std::collections::HashMap;
 
 /// Most outputs that are looked up one by one.
@@ -10,6 +12,10 @@ const LOOKUPS_MAX: usize = 8;
 
 /// What begins a storage ref, however its slashes are escaped.
 const SCHEME: &[u8] = b"turnkeep:";
+
+/// What begins a text in Base64 that stands in place of media and begins with the ref:
+/// that of `[... turnkeep:`, as far as it says nothing of what follows.
+const ENCODED: &[u8] = b"Wy4uLiB0dXJua2VlcD";
 
 /// The outputs that entries name, as far as it matters which: of more than
 /// [`LOOKUPS_MAX`] all of the session's outputs are read.
@@ -19,6 +25,19 @@ pub(in crate::engine) struct Refs(Vec<OutputId>);
 impl Refs {
     /// Takes in those of an entry.
     pub(in crate::engine) fn add(&mut self, payload: &[u8]) {
+        /// As long as what begins with a ref, in whole groups of Base64.
+        const ENCODED_BYTES: usize = 800;
+        self.add_plain(payload);
+        for at in memchr::memmem::find_iter(payload, ENCODED) {
+            let text = payload.get(at..).unwrap_or_default();
+            let is_base64 = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+            let length = text.iter().take(ENCODED_BYTES).take_while(is_base64).count();
+            let groups = text.get(..length / 4 * 4).unwrap_or_default();
+            self.add_plain(&STANDARD_NO_PAD.decode(groups).unwrap_or_default());
+        }
+    }
+
+    fn add_plain(&mut self, payload: &[u8]) {
         /// Longest ref, with all slashes escaped.
         const REF_BYTES_MAX: usize = 512;
         for at in memchr::memmem::find_iter(payload, SCHEME) {

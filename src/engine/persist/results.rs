@@ -1,5 +1,5 @@
-//! Tool results of a turn that are too long: each is kept whole as a tool output,
-//! and its preview takes its place.
+//! Tool results of a turn that are too long, and pictures and documents that are too
+//! large: each is kept whole as a tool output, and a text takes its place.
 
 use super::Base;
 use super::commit::AttemptError;
@@ -13,7 +13,7 @@ use crate::limits::OUTPUT_LABEL_BYTES_MAX;
 use crate::model::{
     BranchId, ChangedEntry, Digest, GenerationId, Output, OutputId, OutputName, Session, Version,
 };
-use crate::preview::{Oversized, oversized_results};
+use crate::preview::{oversized_media, oversized_results};
 use crate::store::meta::{SessionKey, Tip, TurnOutput};
 use crate::store::{ErrorKind, StoreError};
 use crate::tokens::TokenCounter;
@@ -112,8 +112,8 @@ fn is_outage(error: &StoreError) -> bool {
     matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown)
 }
 
-/// The entry with previews in place of results that are too long; nothing if there
-/// are none.
+/// The entry with texts in place of media that are too large, and then with previews in
+/// place of results that are too long; nothing if there are none.
 fn change(
     engine: &Engine,
     session: &Session,
@@ -122,24 +122,24 @@ fn change(
 ) -> Result<Option<Changed>, Error> {
     let limit = session.profile.tool_result_limit.unwrap_or_default();
     let counter = TokenCounter::new(session.format, session.tokenizer());
-    let mut values = Vec::new();
     let mut outputs = Vec::new();
-    for oversized in oversized_results(session.format, payload, limit, counter) {
-        let id = OutputId::parse(&engine.inner.entropy.id(engine.inner.clock.now()))
-            .map_err(|_| Error::internal("mint an output's id"))?;
-        let name = OutputName { session: place.key.session.clone(), output: id };
+    let texts = without_media(engine, session, place, payload, &mut outputs)?;
+    let mut values = Vec::new();
+    for oversized in oversized_results(session.format, &texts, limit, counter) {
+        let name = new_name(engine, place)?;
         let content = oversized.content();
         // A limit so small leaves nothing to show.
         let Some((_, value)) = oversized.replaced(&content, HEAD_PERCENT, &name.storage_ref()) else {
             continue;
         };
         values.push((oversized.place(), value));
-        outputs.push(output(engine, place, name.output, &oversized, &content)?);
+        let labels = [oversized.call_id(), oversized.tool_name(), oversized.content_type()];
+        outputs.push(output(engine, place, name.output, labels, &content)?);
     }
-    if values.is_empty() {
+    if outputs.is_empty() {
         return Ok(None);
     }
-    let changed = Bytes::from(format::with_values(payload, &values));
+    let changed = Bytes::from(format::with_values(&texts, &values));
     let entry = ChangedEntry {
         stored: format::canonical_digest(&changed),
         received: format::canonical_digest(payload),
@@ -150,11 +150,40 @@ fn change(
     Ok(Some(Changed { payload: changed, outputs }))
 }
 
+/// The entry with texts in place of pictures and documents that are too large.
+fn without_media(
+    engine: &Engine,
+    session: &Session,
+    place: &Place,
+    payload: &Bytes,
+    outputs: &mut Vec<(TurnOutput, Blob)>,
+) -> Result<Bytes, Error> {
+    let limits = session.profile.media_limits.unwrap_or_default();
+    let found = oversized_media(session.format, payload, limits);
+    if found.is_empty() {
+        return Ok(payload.clone());
+    }
+    let mut values = Vec::with_capacity(found.len());
+    for media in found {
+        let name = new_name(engine, place)?;
+        values.push((media.place(), media.replaced(&name.storage_ref())));
+        let labels = [media.call_id(), media.tool_name(), media.content_type()];
+        outputs.push(output(engine, place, name.output, labels, &media.content())?);
+    }
+    Ok(format::with_values(payload, &values).into())
+}
+
+fn new_name(engine: &Engine, place: &Place) -> Result<OutputName, Error> {
+    let output = OutputId::parse(&engine.inner.entropy.id(engine.inner.clock.now()))
+        .map_err(|_| Error::internal("mint an output's id"))?;
+    Ok(OutputName { session: place.key.session.clone(), output })
+}
+
 fn output(
     engine: &Engine,
     place: &Place,
     id: OutputId,
-    oversized: &Oversized<'_>,
+    [call_id, tool_name, content_type]: [&str; 3],
     content: &[u8],
 ) -> Result<(TurnOutput, Blob), Error> {
     let encoding = |error: std::io::Error| Error::Internal {
@@ -170,9 +199,9 @@ fn output(
         id,
         branch: place.branch.clone(),
         version: Version(0),
-        tool_call_id: label(oversized.call_id()),
-        tool_name: label(oversized.tool_name()),
-        content_type: oversized.content_type().to_owned(),
+        tool_call_id: label(call_id),
+        tool_name: label(tool_name),
+        content_type: label(content_type),
         bytes: raw_bytes,
         characters: content.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as u64,
         lines,

@@ -1,0 +1,565 @@
+//! What a command line does to files, as far as it can be read without being
+//! run: names that are put together by the shell are left out.
+
+use super::calls::Effect;
+use super::{FileState, patch};
+use crate::limits::{LEDGER_COMMAND_BYTES_MAX, LEDGER_EFFECTS_MAX};
+use crate::summary::fit::one_line;
+
+/// Bytes of a command line that are read.
+const READ_BYTES_MAX: usize = 64 * 1024;
+
+/// How deep `bash -c` is followed.
+const DEPTH_MAX: u32 = 3;
+
+/// What the command line `text` does in `workdir`.
+pub(super) fn effects(text: &str, workdir: Option<&str>) -> Vec<Effect> {
+    let mut run = Run { cwd: workdir.map(str::to_owned), ..Run::default() };
+    run.line(text, 0);
+    run.finish(text)
+}
+
+/// What a command does that is given word by word.
+pub(super) fn effects_of_words(words: Vec<String>, workdir: Option<&str>) -> Vec<Effect> {
+    let text = match words.as_slice() {
+        [shell, option, line, ..] if is_shell(shell) && option.ends_with('c') => line.clone(),
+        _ => words.join(" "),
+    };
+    let mut run = Run { cwd: workdir.map(str::to_owned), ..Run::default() };
+    run.simple(&Simple { words, ..Simple::default() }, 0);
+    run.finish(&text)
+}
+
+/// A command of a command line.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Simple {
+    words: Vec<String>,
+    /// Files that its output goes to, and whether it is appended.
+    outputs: Vec<(String, bool)>,
+    inputs: Vec<String>,
+    /// Text that it is given in the line itself.
+    document: String,
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Run {
+    cwd: Option<String>,
+    files: Vec<(String, FileState)>,
+    mints: Vec<(String, String)>,
+    commands: usize,
+    does_something: bool,
+    commits: bool,
+    publishes: bool,
+}
+
+impl Run {
+    fn finish(self, text: &str) -> Vec<Effect> {
+        let is_alone = self.commands == 1;
+        let is_look = !self.does_something && self.files.iter().all(|(_, state)| *state == FileState::Read);
+        let text = one_line(text, LEDGER_COMMAND_BYTES_MAX);
+        let files = self.files.into_iter().map(|(path, state)| Effect::File { path, state, is_alone });
+        let Self { mints, commits, publishes, .. } = self;
+        let command = Effect::Command { text, is_look, mints, commits, publishes };
+        files.take(LEDGER_EFFECTS_MAX - 1).chain([command]).collect()
+    }
+
+    fn line(&mut self, text: &str, depth: u32) {
+        let text = text.get(..text.floor_char_boundary(READ_BYTES_MAX)).unwrap_or(text);
+        for simple in parse(text) {
+            self.simple(&simple, depth);
+        }
+    }
+
+    fn touch(&mut self, path: &str, state: FileState) {
+        if is_plain(path) && self.files.len() < LEDGER_EFFECTS_MAX {
+            let path = clean(self.cwd.as_deref(), path);
+            self.files.push((path, state));
+        }
+    }
+
+    fn simple(&mut self, simple: &Simple, depth: u32) {
+        self.commands += 1;
+        for (path, appends) in &simple.outputs {
+            self.touch(path, if *appends { FileState::Edited } else { FileState::Written });
+        }
+        for path in &simple.inputs {
+            self.touch(path, FileState::Read);
+        }
+        let words = program(&simple.words);
+        let Some((name, rest)) = words.split_first() else { return };
+        let name = name.rsplit('/').next().unwrap_or(name);
+        if is_shell(name)
+            && let Some(option) = rest.iter().position(|word| word.starts_with('-') && word.ends_with('c'))
+        {
+            if let Some(line) = rest.get(option + 1).filter(|_| depth < DEPTH_MAX) {
+                self.commands -= 1;
+                self.line(line, depth + 1);
+            }
+            return;
+        }
+        self.does_something |= !is_look(name, rest);
+        match name {
+            "cd" | "pushd" => {
+                if let Some(folder) = rest.first().filter(|folder| is_plain(folder)) {
+                    self.cwd = Some(clean(self.cwd.as_deref(), folder));
+                }
+            }
+            "git" => self.git(rest),
+            "gh" | "glab" | "hub" | "tea" => {
+                self.publishes |= rest.iter().take(2).any(|word| word == "create" || word == "new");
+            }
+            "apply_patch" | "applypatch" => {
+                let text = rest.first().unwrap_or(&simple.document);
+                for (path, state) in patch::files(text) {
+                    self.touch(&path, state);
+                }
+            }
+            _ => self.program(name, rest),
+        }
+    }
+
+    fn all(&mut self, paths: &[&str], state: &FileState) {
+        for path in paths {
+            self.touch(path, state.clone());
+        }
+    }
+
+    fn program(&mut self, name: &str, rest: &[String]) {
+        let has = |flags: &[&str]| rest.iter().any(|word| flags.contains(&word.as_str()));
+        match name {
+            "cat" | "less" | "more" | "nl" | "bat" | "tac" | "wc" => {
+                self.all(&operands(rest, &[]), &FileState::Read);
+            }
+            "head" | "tail" => {
+                self.all(&operands(rest, &["-n", "-c", "--lines", "--bytes"]), &FileState::Read);
+            }
+            "xxd" | "od" => {
+                let valued = ["-g", "-l", "-s", "-c", "-N", "-A", "-t", "-w", "-j"];
+                self.all(&operands(rest, &valued), &FileState::Read);
+            }
+            "jq" | "awk" | "yq" => {
+                let given = operands(rest, &["-F", "-v", "--arg", "-f"]);
+                self.all(given.get(1..).unwrap_or_default(), &FileState::Read);
+            }
+            "sed" | "perl" => {
+                let is_script =
+                    |word: &String| !word.starts_with("--") && word.starts_with('-') && word.ends_with('e');
+                let has_script = rest.iter().any(is_script);
+                let in_place = rest.iter().any(|word| {
+                    word.starts_with("-i")
+                        || word == "--in-place"
+                        || name == "perl" && word.starts_with("-pi")
+                });
+                let scripts: Vec<_> =
+                    rest.iter().filter(|word| is_script(word)).map(String::as_str).collect();
+                let given = operands(rest, &scripts);
+                let files = given.get(usize::from(!has_script)..).unwrap_or_default();
+                if in_place || name == "sed" {
+                    self.all(files, if in_place { &FileState::Edited } else { &FileState::Read });
+                }
+            }
+            "tee" => {
+                let state = if has(&["-a", "--append"]) { FileState::Edited } else { FileState::Written };
+                self.all(&operands(rest, &[]), &state);
+            }
+            "touch" => self.all(&operands(rest, &["-d", "-t", "-r"]), &FileState::Written),
+            "rm" | "unlink" | "trash" | "shred" => self.all(&operands(rest, &[]), &FileState::Deleted),
+            "cp" | "mv" | "install" | "ln" => {
+                self.copy(name == "mv", &operands(rest, &["-m", "-t", "-o", "-g"]));
+            }
+            "curl" | "wget" => {
+                let option = rest.iter().position(|word| matches!(word.as_str(), "-o" | "--output" | "-O"));
+                let target = option.and_then(|at| rest.get(at + 1)).filter(|path| !path.contains("://"));
+                if let Some(path) = target {
+                    self.touch(path, FileState::Written);
+                }
+            }
+            "gofmt" | "goimports" | "shfmt" | "rustfmt" | "black" | "isort" | "prettier" | "eslint"
+            | "ruff" => {
+                let writes = matches!(name, "rustfmt" | "black" | "isort")
+                    || has(&["-w", "--write", "--fix", "format"]);
+                if writes && !has(&["--check"]) {
+                    let given = operands(rest, &["--config"]);
+                    let files: Vec<_> = given.into_iter().filter(|path| has_extension(path)).collect();
+                    self.all(&files, &FileState::Edited);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn copy(&mut self, moves: bool, paths: &[&str]) {
+        let Some((&target, sources)) = paths.split_last() else { return };
+        let is_folder = sources.len() > 1 || target.ends_with('/') || matches!(target, "." | "..");
+        for source in sources {
+            let name = source.trim_end_matches('/').rsplit('/').next().unwrap_or(source);
+            let to =
+                if is_folder { [target.trim_end_matches('/'), name].join("/") } else { target.to_owned() };
+            if !is_plain(&to) {
+                continue;
+            }
+            let state =
+                if moves { FileState::MovedTo(clean(self.cwd.as_deref(), &to)) } else { FileState::Read };
+            self.touch(source, state);
+            self.touch(&to, FileState::Written);
+        }
+    }
+
+    fn git(&mut self, rest: &[String]) {
+        let mut rest = rest;
+        while let Some(flag) = rest.first().filter(|word| word.starts_with('-')) {
+            let skip = if matches!(flag.as_str(), "-C" | "-c") { 2 } else { 1 };
+            if let (Some(folder), "-C") = (rest.get(1).filter(|folder| is_plain(folder)), flag.as_str()) {
+                self.cwd = Some(clean(self.cwd.as_deref(), folder));
+            }
+            rest = rest.get(skip..).unwrap_or_default();
+        }
+        let Some((verb, rest)) = rest.split_first() else { return };
+        let given = operands(rest, &["-b", "-B", "-c", "-C", "-m", "-s", "--source", "-u"]);
+        let named = |flags: &[&str]| {
+            rest.iter().position(|word| flags.contains(&word.as_str())).and_then(|at| rest.get(at + 1))
+        };
+        let mut branch = None;
+        match verb.as_str() {
+            "rm" if !rest.iter().any(|word| word == "--cached") => self.all(&given, &FileState::Deleted),
+            "mv" => self.copy(true, &given),
+            "restore" if !rest.iter().any(|word| word == "--staged") => self.all(&given, &FileState::Edited),
+            "checkout" => {
+                branch = named(&["-b", "-B"]);
+                if let Some(at) = rest.iter().position(|word| word == "--") {
+                    let files = operands(rest.get(at + 1..).unwrap_or_default(), &[]);
+                    self.all(&files, &FileState::Edited);
+                }
+            }
+            "commit" | "cherry-pick" | "revert" | "merge" => self.commits = true,
+            "switch" => branch = named(&["-c", "-C"]),
+            "worktree" => branch = named(&["-b", "-B"]),
+            "tag" | "branch" => {
+                let is_plain_form = !rest.iter().any(|word| {
+                    matches!(
+                        word.as_str(),
+                        "-d" | "-D" | "-l" | "--list" | "--delete" | "-v" | "-vv" | "-r" | "-m" | "-M"
+                    ) || word.starts_with("--contains")
+                        || word.starts_with("--format")
+                        || word.starts_with("--set")
+                        || word.starts_with("--sort")
+                        || word == "-a" && verb == "branch"
+                        || word == "--merged"
+                });
+                let name = rest.iter().find(|word| !word.starts_with('-')).filter(|_| is_plain_form);
+                if verb == "tag" {
+                    self.mints.extend(
+                        name.filter(|name| is_plain(name)).map(|name| ("tag".to_owned(), name.clone())),
+                    );
+                } else {
+                    branch = name;
+                }
+            }
+            _ => {}
+        }
+        let branch = branch.filter(|branch| is_plain(branch) && !branch.is_empty());
+        self.mints.extend(branch.map(|branch| ("branch".to_owned(), branch.clone())));
+    }
+}
+
+fn is_shell(name: &str) -> bool {
+    matches!(name.rsplit('/').next().unwrap_or(name), "bash" | "sh" | "zsh" | "dash")
+}
+
+fn has_extension(path: &str) -> bool {
+    path.rsplit('/').next().unwrap_or(path).contains('.') && path != "." && !path.ends_with("...")
+}
+
+/// Whether a name is what it looks like: nothing in it is for the shell to fill
+/// in, and it is a file.
+fn is_plain(path: &str) -> bool {
+    !path.is_empty()
+        && path != "-"
+        && !path.contains(['$', '`', '*', '?', '{', '<', '>', '\n', '|', ';', '\0'])
+        && !path.starts_with("/dev/")
+        && !path.starts_with("http")
+}
+
+/// The words from the program on.
+fn program(words: &[String]) -> &[String] {
+    let mut rest = words;
+    loop {
+        let Some(first) = rest.first() else { return rest };
+        let skip = match first.as_str() {
+            "sudo" | "env" | "time" | "nohup" | "command" | "builtin" | "exec" | "then" | "do" | "else"
+            | "{" | "!" | "if" | "while" | "elif" => 1,
+            "timeout" => 2,
+            "nice" => 3,
+            word if is_assignment(word) => 1,
+            _ => return rest,
+        };
+        rest = rest.get(skip..).unwrap_or_default();
+    }
+}
+
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    })
+}
+
+/// The words that are no options. `valued` are options that take the next word.
+fn operands<'a>(words: &'a [String], valued: &[&str]) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        if valued.contains(&word) {
+            words.next();
+        } else if word.len() > 1 && word.starts_with('-') || word.is_empty() {
+        } else {
+            found.push(word);
+        }
+    }
+    found
+}
+
+/// Whether a program only looks.
+fn is_look(name: &str, rest: &[String]) -> bool {
+    const LOOKS: [&str; 50] = [
+        "cat", "head", "tail", "less", "more", "ls", "grep", "egrep", "rg", "ag", "find", "fd", "awk", "wc",
+        "pwd", "echo", "printf", "which", "type", "cd", "pushd", "popd", "tree", "file", "stat", "nl",
+        "sort", "uniq", "cut", "tr", "jq", "yq", "true", "false", "env", "date", "du", "df", "ps", "sleep",
+        "test", "[", "read", "diff", "cmp", "xxd", "od", "set", "done", "fi",
+    ];
+    const GIT_LOOKS: [&str; 15] = [
+        "status",
+        "diff",
+        "log",
+        "show",
+        "ls-files",
+        "rev-parse",
+        "remote",
+        "blame",
+        "grep",
+        "describe",
+        "ls-tree",
+        "cat-file",
+        "merge-base",
+        "rev-list",
+        "shortlog",
+    ];
+    let second = |at: usize| rest.get(at).map_or("", String::as_str);
+    match name {
+        "git" => {
+            let verb = rest.iter().find(|word| !word.starts_with('-')).map_or("", String::as_str);
+            GIT_LOOKS.contains(&verb)
+                || verb == "branch" && rest.len() <= 2 && !rest.iter().skip(1).any(|w| !w.starts_with('-'))
+        }
+        "gh" => matches!(second(1), "view" | "list" | "checks" | "diff" | "status"),
+        "sed" => !rest.iter().any(|word| word.starts_with("-i") || word == "--in-place"),
+        "find" => !rest.iter().any(|word| matches!(word.as_str(), "-delete" | "-exec")),
+        "for" => true,
+        "xargs" => rest.iter().find(|word| !word.starts_with('-')).is_some_and(|name| is_look(name, &[])),
+        _ => LOOKS.contains(&name),
+    }
+}
+
+/// A path with what the shell would put before it, and without `.` and `..`.
+pub(super) fn clean(cwd: Option<&str>, path: &str) -> String {
+    let is_absolute =
+        path.starts_with(['/', '~']) || path.get(1..3).is_some_and(|drive| drive == ":\\" || drive == ":/");
+    let path = path.strip_prefix("file://").unwrap_or(path);
+    let whole = match cwd {
+        Some(cwd) if !is_absolute => [cwd.trim_end_matches('/'), path].join("/"),
+        _ => path.to_owned(),
+    };
+    if !whole.contains("./") && !whole.contains("//") && !whole.ends_with("/.") && !whole.ends_with("/..") {
+        return whole;
+    }
+    let mut pieces: Vec<&str> = Vec::new();
+    for piece in whole.split('/') {
+        match piece {
+            "" | "." => {}
+            ".." if pieces.last().is_some_and(|last| *last != "..") => drop(pieces.pop()),
+            piece => pieces.push(piece),
+        }
+    }
+    let root = if whole.starts_with('/') { "/" } else { "" };
+    [root, &pieces.join("/")].concat()
+}
+
+/// The commands of a line.
+fn parse(text: &str) -> Vec<Simple> {
+    let mut parser = Parser { rest: text, ..Parser::default() };
+    parser.run();
+    parser.commands
+}
+
+#[derive(Default)]
+struct Parser<'a> {
+    rest: &'a str,
+    commands: Vec<Simple>,
+    current: Simple,
+    word: Option<String>,
+    /// What the word that is read will be.
+    target: Option<Target>,
+    /// Ends of documents that begin at the next line.
+    documents: Vec<String>,
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    Output { appends: bool },
+    Input,
+    Document,
+    Nothing,
+}
+
+impl Parser<'_> {
+    fn next(&mut self) -> Option<char> {
+        let mut characters = self.rest.chars();
+        let c = characters.next()?;
+        self.rest = characters.as_str();
+        Some(c)
+    }
+
+    fn run(&mut self) {
+        while let Some(c) = self.next() {
+            match c {
+                '\'' => {
+                    let end = self.rest.find('\'').unwrap_or(self.rest.len());
+                    let (inside, after) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
+                    self.word.get_or_insert_default().push_str(inside);
+                    self.rest = after.strip_prefix('\'').unwrap_or(after);
+                }
+                '"' => self.quoted(),
+                '\\' => match self.next() {
+                    Some('\n') | None => {}
+                    Some(c) => self.word.get_or_insert_default().push(c),
+                },
+                '$' if self.rest.starts_with('(') => self.substitution(),
+                '#' if self.word.is_none() => {
+                    let end = self.rest.find('\n').unwrap_or(self.rest.len());
+                    self.rest = self.rest.get(end..).unwrap_or_default();
+                }
+                '>' | '<' => self.redirect(c),
+                '&' if self.rest.starts_with('>') => {}
+                '\n' => {
+                    self.end_command();
+                    self.read_documents();
+                }
+                ';' | '&' | '|' | '(' | ')' => self.end_command(),
+                c if c.is_whitespace() => self.end_word(),
+                c => self.word.get_or_insert_default().push(c),
+            }
+        }
+        self.end_command();
+    }
+
+    fn quoted(&mut self) {
+        self.word.get_or_insert_default();
+        while let Some(c) = self.next() {
+            match c {
+                '"' => return,
+                '\\' => match self.next() {
+                    Some(c @ ('"' | '\\' | '$' | '`')) => self.word.get_or_insert_default().push(c),
+                    Some('\n') | None => {}
+                    Some(c) => self.word.get_or_insert_default().extend(['\\', c]),
+                },
+                '$' if self.rest.starts_with('(') => self.substitution(),
+                c => self.word.get_or_insert_default().push(c),
+            }
+        }
+    }
+
+    /// `$( … )` stays in the word, so that nobody takes that for a name.
+    fn substitution(&mut self) {
+        let mut depth = 0_usize;
+        let word = self.word.get_or_insert_default();
+        word.push('$');
+        let mut end = self.rest.len();
+        for (at, c) in self.rest.char_indices() {
+            match c {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                end = at + 1;
+                break;
+            }
+        }
+        self.rest = self.rest.get(end..).unwrap_or_default();
+    }
+
+    fn redirect(&mut self, c: char) {
+        // A number before it is that of a stream.
+        if self.word.as_ref().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_digit())) {
+            self.word = None;
+        }
+        self.end_word();
+        let mut is_double = false;
+        let take = |parser: &mut Self, sign: char| {
+            let rest = parser.rest.strip_prefix(sign);
+            if let Some(rest) = rest {
+                parser.rest = rest;
+            }
+            rest.is_some()
+        };
+        if take(self, c) {
+            is_double = true;
+        }
+        self.target = Some(if c == '>' {
+            let to_stream = take(self, '&');
+            take(self, '|');
+            if to_stream { Target::Nothing } else { Target::Output { appends: is_double } }
+        } else if !is_double {
+            if take(self, '(') || take(self, '&') { Target::Nothing } else { Target::Input }
+        } else if take(self, '<') {
+            Target::Nothing
+        } else {
+            take(self, '-');
+            Target::Document
+        });
+    }
+
+    fn end_word(&mut self) {
+        let Some(word) = self.word.take() else { return };
+        match self.target.take() {
+            None => self.current.words.push(word),
+            Some(Target::Output { appends }) => self.current.outputs.push((word, appends)),
+            Some(Target::Input) => self.current.inputs.push(word),
+            Some(Target::Document) => self.documents.push(word),
+            Some(Target::Nothing) => {}
+        }
+    }
+
+    fn end_command(&mut self) {
+        self.end_word();
+        self.target = None;
+        let current = std::mem::take(&mut self.current);
+        if current != Simple::default() {
+            self.commands.push(current);
+        }
+    }
+
+    /// The documents that begin on this line belong to the last command.
+    fn read_documents(&mut self) {
+        for end in std::mem::take(&mut self.documents) {
+            let mut length = 0;
+            let mut document_end = self.rest.len();
+            for line in self.rest.split_inclusive('\n') {
+                if line.trim() == end {
+                    document_end = length;
+                    length += line.len();
+                    break;
+                }
+                length += line.len();
+            }
+            let document = self.rest.get(..document_end).unwrap_or_default();
+            if let Some(command) = self.commands.last_mut() {
+                command.document.push_str(document);
+            }
+            self.rest = self.rest.get(length..).unwrap_or_default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
