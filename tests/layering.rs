@@ -59,6 +59,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::fork", &["engine::persist", "engine::sessions"]),
     ("engine::fsck", &["engine::error", "engine::keys", "engine::log"]),
     ("engine::log", &["engine::error"]),
+    ("engine::held_outputs", &["engine::keys", "engine::upkeep"]),
     ("engine::offload", &["engine::keys"]),
     ("engine::persist", &["engine::cache", "engine::log"]),
     ("engine::persist::commit", &["engine::cache", "engine::persist::draft"]),
@@ -148,10 +149,20 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
             "store::sql::sessions",
         ],
     ),
+    (
+        "store::sql::held_outputs",
+        &["store::meta", "store::sql::connection", "store::sql::rows", "store::sql::seals"],
+    ),
     ("store::sql::migrations", &["store::sql::connection"]),
     (
         "store::sql::outputs",
-        &["store::meta", "store::sql::connection", "store::sql::deletions", "store::sql::rows"],
+        &[
+            "store::meta",
+            "store::sql::connection",
+            "store::sql::deletions",
+            "store::sql::held_outputs",
+            "store::sql::rows",
+        ],
     ),
     ("store::sql::postgres", &["store::sql::connection", "store::sql::pool"]),
     ("store::sql::rows", &["store::meta", "store::sql::connection"]),
@@ -173,6 +184,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
         &[
             "store::meta",
             "store::sql::connection",
+            "store::sql::held_outputs",
             "store::sql::outputs",
             "store::sql::rows",
             "store::sql::seals",

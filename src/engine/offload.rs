@@ -1,18 +1,18 @@
 //! Offloading a tool output: it is kept whole, and a preview stands for it.
 
+mod destination;
+
 use super::{Engine, Error, compute, keys};
-use crate::clock;
 use crate::codec::digest;
 use crate::codec::output::{FORMAT, Writer};
-use crate::limits::{OFFLOAD_TIMEOUT, OUTPUT_LABEL_BYTES_MAX};
+use crate::limits::{JOURNAL_SESSION_BYTES_MAX, OFFLOAD_TIMEOUT, OUTPUT_LABEL_BYTES_MAX};
 use crate::model::{BranchId, Digest, GenerationId, Output, OutputId, OutputName, ToolResultLimit, Version};
 use crate::preview::{Measure as _, Options as PreviewOptions, Preview, Scanner, ToolResult};
-use crate::store::blob::BlobUpload;
 use crate::store::meta::{NewOutput, SessionKey};
-use crate::store::{ErrorKind, StoreError};
+use crate::store::ErrorKind;
 use crate::tokens::TokenCounter;
 use bytes::Bytes;
-use std::time::Duration;
+use destination::Destination;
 
 /// Share of a preview that the beginning gets unless the caller says otherwise, in
 /// percent.
@@ -78,12 +78,12 @@ enum Body {
     Long(Box<Long>),
 }
 
-/// An output on its way to the object store.
+/// An output on its way to the object store, or what is kept of it in its place.
 #[derive(Debug)]
 struct Long {
     /// None while it is used and once that has failed.
     encoder: Option<Encoder>,
-    upload: Box<dyn BlobUpload>,
+    destination: Destination,
     key: String,
     generation: GenerationId,
     name: OutputName,
@@ -173,13 +173,13 @@ impl Offload {
         let generation = inner.generation.current();
         let tenant = &self.request.key.tenant;
         let key = keys::output(&inner.entropy, tenant, &self.branch, &output, generation);
-        let upload = self.engine.in_time(inner.blobs.begin(&key)).await.map_err(Error::of_objects)?;
+        let destination = Destination::begin(&self.engine, &key).await?;
         let writer = Writer::new(Vec::new()).map_err(encoding)?;
         let shown_max = self.limit.length_max().saturating_mul(self.result.escaped_per_unit());
         let scanner = Scanner::new(usize::try_from(shown_max).unwrap_or(usize::MAX));
         let name = OutputName { session: self.request.key.session.clone(), output };
         let encoder = Some(Encoder { writer, scanner });
-        let mut long = Box::new(Long { encoder, upload, key, generation, name });
+        let mut long = Box::new(Long { encoder, destination, key, generation, name });
         long.write(&self.engine, known).await?;
         self.body = Body::Long(long);
         Ok(())
@@ -232,7 +232,7 @@ impl Long {
         });
         let (encoder, stored) = encoded.await?.map_err(encoding)?;
         if !stored.is_empty() {
-            engine.in_time(self.upload.write(stored.into())).await.map_err(Error::of_objects)?;
+            self.destination.write(engine, stored.into()).await?;
         }
         self.encoder = Some(encoder);
         Ok(())
@@ -247,19 +247,14 @@ impl Long {
         result: ToolResult,
         sha256: Digest,
     ) -> Result<Offloaded, Error> {
-        let Self { encoder, mut upload, key, generation, name } = *self;
+        let Self { encoder, mut destination, key, generation, name } = *self;
         let Encoder { writer, scanner } = encoder.ok_or_else(|| Error::internal("an output is broken"))?;
         let (rest, summary) = writer.finish().map_err(encoding)?;
         check_digest(sha256, summary.raw_sha256)?;
         let totals = scanner.totals();
         let preview = make_preview(&request, limit, result, scanner, name.storage_ref()).await?;
-        engine.in_time(upload.write(rest.into())).await.map_err(Error::of_objects)?;
-        // Some stores put the parts together now.
-        let time = engine.inner.options.blob_timeout + Duration::from_secs(summary.stored_bytes >> 24);
-        let finished = clock::deadline(time, upload.finish(summary.stored_sha256)).await;
-        finished
-            .unwrap_or_else(|| Err(StoreError::new(ErrorKind::Unavailable, "the object store timed out")))
-            .map_err(Error::of_objects)?;
+        destination.write(engine, rest.into()).await?;
+        let held = destination.finish(engine, &summary).await?;
         let output = Output {
             id: name.output.clone(),
             branch,
@@ -271,15 +266,16 @@ impl Long {
             characters: totals.characters,
             lines: summary.lines,
             sha256,
-            key: Some(key),
+            key: held.is_none().then_some(key),
             stored_bytes: summary.stored_bytes,
             tail_at: summary.tail_at,
             format: FORMAT,
             created_at: engine.now(),
             entry: None,
         };
-        let output =
-            engine.add_output(NewOutput { key: request.key, output, held: None, generation }).await?;
+        let journal_bytes_max = JOURNAL_SESSION_BYTES_MAX;
+        let new = NewOutput { key: request.key, output, held, journal_bytes_max, generation };
+        let output = engine.add_output(new).await?;
         metrics::counter!("turnkeep_outputs_total").increment(1);
         metrics::counter!("turnkeep_output_raw_bytes_total").increment(output.bytes);
         Ok(Offloaded::Stored { output: Box::new(output), name, preview })
@@ -314,7 +310,7 @@ impl Engine {
         loop {
             return match self.inner.meta.add_output(new.clone()).await {
                 Ok(Some(output)) => Ok(output),
-                Ok(None) => Err(Error::SessionNotFound { session: new.key.session }),
+                Ok(None) => Err(self.why_not_added(new).await),
                 // Once more: it waits for the first and finds what that wrote.
                 Err(error) if error.kind == ErrorKind::Unknown && !is_in_doubt => {
                     is_in_doubt = true;
@@ -334,6 +330,21 @@ impl Engine {
                 }
                 Err(error) => Err(error.into()),
             };
+        }
+    }
+}
+
+impl Engine {
+    /// Why an output was not added.
+    async fn why_not_added(&self, new: NewOutput) -> Error {
+        let session = new.key.session.clone();
+        match (self.tip(&new.key, None).await, new.held) {
+            (Err(error), _) => error,
+            (Ok(tip), Some(held)) => {
+                let bytes = tip.head.journal_bytes.saturating_add(held.len() as u64);
+                Error::JournalFull { session, bytes, limit: new.journal_bytes_max }
+            }
+            (Ok(_), None) => Error::SessionNotFound { session },
         }
     }
 }

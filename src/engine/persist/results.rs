@@ -15,7 +15,7 @@ use crate::model::{
 };
 use crate::preview::{Oversized, oversized_results};
 use crate::store::meta::{SessionKey, Tip, TurnOutput};
-use crate::store::{ErrorKind, StoreError};
+use crate::store::StoreError;
 use crate::tokens::TokenCounter;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -46,8 +46,8 @@ struct Place {
 
 impl Engine {
     /// Puts results of new entries that are too long into the object store and
-    /// their previews into the entries. If the object store fails, the entries that
-    /// are left stay whole: a turn does not depend on it.
+    /// their previews into the entries. If the object store fails, what is left is to
+    /// be held in the metadata store: a turn does not depend on it.
     pub(super) async fn offload_results(
         &self,
         request: &PersistRequest,
@@ -61,6 +61,7 @@ impl Engine {
         let branch = base.branch.as_ref().map_or(&tip.head.branch, |branch| &branch.id).clone();
         let generation = self.inner.generation.current();
         let place = Place { key: request.key.clone(), branch, generation };
+        let mut is_down = false;
         for entry in prepared.entries.get_mut(base.known..).unwrap_or_default() {
             if entry.is_checked || entry.reading.is_none() {
                 continue;
@@ -71,15 +72,18 @@ impl Engine {
             if let Some(changed) = changed.await?? {
                 // A retry neither puts them again nor needs the object store.
                 self.check_new(&request.key, &request.request_id).await?;
-                match self.put_outputs(&changed).await {
-                    Ok(()) => self.exchange(&tip.session, entry, changed).await?,
-                    Err(error) if is_outage(&error) => {
-                        metrics::counter!("turnkeep_outputs_left_inline_total").increment(1);
-                        tracing::warn!(session = %request.key.session, error = %error, "a tool result stays whole");
-                        return Ok(());
+                // Whoever has waited once for a store that is down does not again.
+                if !is_down {
+                    match self.put_outputs(&changed).await {
+                        Ok(()) => {}
+                        Err(error) if self.may_hold(&error) => {
+                            tracing::warn!(session = %request.key.session, error = %error, "tool outputs are held");
+                            is_down = true;
+                        }
+                        Err(error) => return Err(Error::of_objects(error).into()),
                     }
-                    Err(error) => return Err(Error::of_objects(error).into()),
                 }
+                self.exchange(&tip.session, entry, changed, is_down).await?;
             }
             entry.is_checked = true;
         }
@@ -92,8 +96,15 @@ impl Engine {
         stream::iter(blobs).map(put).buffer_unordered(PUTS).try_collect().await
     }
 
-    /// Gives an entry its new payload. What it is compared by stays as it came in.
-    async fn exchange(&self, session: &Session, entry: &mut Prepared, changed: Changed) -> Result<(), Error> {
+    /// Gives an entry its new payload, and the outputs, whose blobs are put or to be
+    /// held. What it is compared by stays as it came in.
+    async fn exchange(
+        &self,
+        session: &Session,
+        entry: &mut Prepared,
+        changed: Changed,
+        is_held: bool,
+    ) -> Result<(), Error> {
         let Changed { payload, outputs } = changed;
         let (format, counter) = (session.format, TokenCounter::new(session.format, session.tokenizer()));
         entry.payload = payload.clone();
@@ -103,13 +114,18 @@ impl Engine {
         });
         let (tokens, reading) = read.await?;
         (entry.tokens, entry.reading) = (tokens, Some(reading));
-        entry.outputs = outputs.into_iter().map(|(output, _)| output).collect();
+        let hold = |(output, blob): (TurnOutput, Blob)| TurnOutput {
+            output: Output { key: None, ..output.output },
+            held: Some(blob.body),
+            ..output
+        };
+        entry.outputs = if is_held {
+            outputs.into_iter().map(hold).collect()
+        } else {
+            outputs.into_iter().map(|(output, _)| output).collect()
+        };
         Ok(())
     }
-}
-
-fn is_outage(error: &StoreError) -> bool {
-    matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown)
 }
 
 /// The entry with previews in place of results that are too long; nothing if there
@@ -184,7 +200,7 @@ fn output(
         created_at: engine.now(),
         entry: None,
     };
-    let output = TurnOutput { output, generation: place.generation };
+    let output = TurnOutput { output, held: None, generation: place.generation };
     Ok((output, Blob { key, body: body.into(), sha256: stored_sha256 }))
 }
 
