@@ -143,6 +143,10 @@ pub const OUTPUT_RAW_BYTES_DEFAULT: u64 = 1024 * MIB as u64;
 /// Longest name of a tool, id of a call and media type of an output, in bytes.
 pub const OUTPUT_LABEL_BYTES_MAX: usize = 256;
 
+/// Most bytes of what an output's blob says of itself, as JSON: twice those of its
+/// labels and names, and room for the rest.
+pub const OUTPUT_ABOUT_BYTES_MAX: usize = 8 * KIB;
+
 /// Most outputs that come in at the same time: each takes up to 28 MiB of memory,
 /// most of it parts on their way to the object store and what may yet be held.
 pub const OFFLOADS_MAX: usize = 16;

@@ -1,6 +1,7 @@
 //! Checking metadata against blobs.
 
 use super::error::digest_mismatch;
+use super::output_blob::OutputBlob;
 use super::{Engine, Error, keys, log};
 use crate::codec::digest;
 use crate::codec::segment::{BranchLine, Decoded};
@@ -325,6 +326,7 @@ impl Engine {
 
     async fn check_content(&self, tenant: &TenantId, name: &OutputName) -> Result<(), Error> {
         let blob = self.open_output(tenant, name).await?;
+        check_about(tenant, name, &blob)?;
         let (expected, frames) = (blob.output.sha256, blob.index.frames().to_vec());
         let mut frames = blob.frames(frames);
         let mut sha256 = Sha256::new();
@@ -389,6 +391,20 @@ impl Engine {
             }
         }))
     }
+}
+
+/// A blob of a tool output says the same of it as the row, but for its place, which
+/// the row may know better: a rebuild goes by it.
+fn check_about(tenant: &TenantId, name: &OutputName, blob: &OutputBlob) -> Result<(), Error> {
+    let row = &blob.output;
+    let about = blob.index.about()?;
+    let of_session = (&about.tenant, &about.session) == (tenant, &name.session);
+    let about = about.into_output(row.key.clone(), row.stored_bytes, row.tail_at);
+    if of_session && (Output { branch: row.branch.clone(), version: row.version, ..about }) == *row {
+        return Ok(());
+    }
+    let problem = "its blob tells of it otherwise than its row".to_owned();
+    Err(Error::OutputLost { name: name.clone(), problem })
 }
 
 /// The rows of a branch.

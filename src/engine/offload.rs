@@ -4,12 +4,12 @@ mod destination;
 
 use super::{Engine, Error, compute, keys};
 use crate::codec::digest;
-use crate::codec::output::{FORMAT, Writer};
+use crate::codec::output::{About, Writer};
 use crate::limits::{JOURNAL_SESSION_BYTES_MAX, OFFLOAD_TIMEOUT, OUTPUT_LABEL_BYTES_MAX};
-use crate::model::{BranchId, Digest, GenerationId, Output, OutputId, OutputName, ToolResultLimit, Version};
+use crate::model::{BranchId, Digest, GenerationId, Output, OutputId, OutputName, ToolResultLimit};
 use crate::preview::{Measure as _, Options as PreviewOptions, Preview, Scanner, ToolResult};
-use crate::store::meta::{NewOutput, SessionKey};
 use crate::store::ErrorKind;
+use crate::store::meta::{NewOutput, SessionKey};
 use crate::tokens::TokenCounter;
 use bytes::Bytes;
 use destination::Destination;
@@ -205,12 +205,10 @@ impl Offload {
             self.body = Body::Short(content);
             self.begin_upload().await?;
         }
-        let Self { engine, request, branch, limit, result, body, .. } = self;
+        let Self { engine, request, limit, result, body, .. } = self;
         let Body::Long(long) = body else { return Err(Error::internal("an output is not on its way")) };
         let finishing = engine.clone();
-        engine
-            .detached(async move { long.finish(&finishing, request, branch, limit, result, sha256).await })
-            .await
+        engine.detached(async move { long.finish(&finishing, request, limit, result, sha256).await }).await
     }
 }
 
@@ -242,37 +240,36 @@ impl Long {
         self: Box<Self>,
         engine: &Engine,
         request: OffloadRequest,
-        branch: BranchId,
         limit: ToolResultLimit,
         result: ToolResult,
         sha256: Digest,
     ) -> Result<Offloaded, Error> {
         let Self { encoder, mut destination, key, generation, name } = *self;
         let Encoder { writer, scanner } = encoder.ok_or_else(|| Error::internal("an output is broken"))?;
-        let (rest, summary) = writer.finish().map_err(encoding)?;
-        check_digest(sha256, summary.raw_sha256)?;
-        let totals = scanner.totals();
-        let preview = make_preview(&request, limit, result, scanner, name.storage_ref()).await?;
-        destination.write(engine, rest.into()).await?;
-        let held = destination.finish(engine, &summary).await?;
-        let output = Output {
-            id: name.output.clone(),
-            branch,
-            version: Version(0),
-            tool_call_id: request.tool_call_id,
-            tool_name: request.tool_name,
-            content_type: request.content_type,
-            bytes: summary.raw_bytes,
-            characters: totals.characters,
-            lines: summary.lines,
-            sha256,
-            key: held.is_none().then_some(key),
-            stored_bytes: summary.stored_bytes,
-            tail_at: summary.tail_at,
-            format: FORMAT,
+        // The session may have gone on since the first byte came.
+        let head = engine.tip(&request.key, None).await?.head;
+        let about = About {
+            tenant: request.key.tenant.clone(),
+            session: request.key.session.clone(),
+            branch: head.branch,
+            version: head.version,
+            output: name.output.clone(),
+            tool_call_id: request.tool_call_id.clone(),
+            tool_name: request.tool_name.clone(),
+            content_type: request.content_type.clone(),
+            bytes: 0,
+            characters: scanner.totals().characters,
+            lines: 0,
+            sha256: Digest::default(),
             created_at: engine.now(),
             entry: None,
         };
+        let (rest, summary) = writer.finish(about.clone()).map_err(encoding)?;
+        check_digest(sha256, summary.raw_sha256)?;
+        let preview = make_preview(&request, limit, result, scanner, name.storage_ref()).await?;
+        destination.write(engine, rest.into()).await?;
+        let held = destination.finish(engine, &summary).await?;
+        let output = summary.output(about, held.is_none().then_some(key));
         let journal_bytes_max = JOURNAL_SESSION_BYTES_MAX;
         let new = NewOutput { key: request.key, output, held, journal_bytes_max, generation };
         let output = engine.add_output(new).await?;

@@ -35,9 +35,12 @@ pub(super) fn start(engine: &Engine, due: mpsc::Receiver<BranchKey>) {
     );
     spawn(
         engine,
-        repeat(engine.clone(), "generation", rotation, |engine| async move {
-            engine.rotate_generation().await
-        }),
+        repeat(
+            engine.clone(),
+            "generation",
+            rotation,
+            |engine| async move { engine.rotate_generation().await },
+        ),
     );
 }
 

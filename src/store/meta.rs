@@ -657,6 +657,8 @@ pub struct RebuiltRows {
     pub turns: Vec<(SessionId, RecordedTurn)>,
     /// Segments.
     pub segments: Vec<Segment>,
+    /// Tool outputs.
+    pub outputs: Vec<Output>,
     /// The manifest.
     pub manifest: Option<ManifestRow>,
     /// Blobs that may be erased.

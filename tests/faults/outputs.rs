@@ -108,7 +108,8 @@ pub(super) async fn blobs(site: &Site) -> Vec<String> {
 /// Of an output that is too large to be held.
 async fn a_store_that_fails_at_any_part_leaves_nothing_and_the_next_try_succeeds(database: Database) {
     const PARTS: usize = 13;
-    const _: () = assert!(PARTS * PART > JOURNAL_TURN_BYTES_MAX && (PARTS - 2) * PART < JOURNAL_TURN_BYTES_MAX);
+    const _: () =
+        assert!(PARTS * PART > JOURNAL_TURN_BYTES_MAX && (PARTS - 2) * PART < JOURNAL_TURN_BYTES_MAX);
     let site = Site::new(database).await;
     let key = key("s");
     site.node.create(&key).await;
@@ -290,11 +291,18 @@ async fn a_session_is_deleted_with_its_outputs(database: Database) {
     site.node.create(&key).await;
     let content = content(1);
     let (_, name) = offload(&site.node, &key, &content, |_| ()).await.unwrap();
-    // One that is under way is not kept any more.
+    // One that is under way is not kept any more, whether it is put by now or not.
     let mut late = site.node.engine.begin_offload(start(&key)).await.unwrap();
     late.write(content.clone()).await.unwrap();
+    let (gate, node) = super::turn_outputs::gated(&site).await;
+    let mut put = gate.hold("add_output");
+    let (of_put, content_of_put) = (key.clone(), content.clone());
+    let putting = tokio::spawn(async move { offload(&node, &of_put, &content_of_put, |_| ()).await });
+    put.reached().await;
     let receipt = site.node.engine.delete_session(key.clone(), false).await.unwrap();
     assert_eq!(receipt.objects_pending, 1);
+    put.release();
+    assert_eq!(putting.await.unwrap().unwrap_err().reason(), Reason::SessionNotFound);
     let error = late.commit(content.len() as u64, digest::sha256(&content)).await.unwrap_err();
     assert_eq!(error.reason(), Reason::SessionNotFound);
     assert_eq!(whole(&site.node, &name).await.unwrap_err().reason(), Reason::OutputNotFound);

@@ -309,9 +309,9 @@ async fn results_are_held_while_the_object_store_is_down(backend: Backend) {
             let lines = pb::ReadToolOutputRequest { name: name.clone(), ..Default::default() };
             assert!(!calls::read(&service, lines).await.unwrap().bytes.is_empty());
         }
-        let mut listed = calls::list(&service, SESSION).await;
-        listed.reverse();
-        assert_eq!(listed.iter().map(|output| &output.r#ref).collect::<Vec<_>>(), refs);
+        let listed = calls::list(&service, SESSION).await;
+        assert_eq!(listed.len(), 2);
+        assert!(refs.iter().all(|name| listed.iter().any(|output| output.r#ref == **name)), "{listed:?}");
         let charged = service.get(SESSION).await.stored_bytes.unwrap();
         let outputs: u64 = listed.iter().map(|output| output.stored_bytes).sum();
         assert!(charged > outputs, "{charged} of which {outputs} are outputs");

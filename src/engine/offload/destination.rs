@@ -53,7 +53,8 @@ impl Destination {
         self.upload = match std::mem::replace(&mut self.upload, gone) {
             Ok(upload) => {
                 // Some stores put the parts together now.
-                let time = engine.inner.options.blob_timeout + Duration::from_secs(summary.stored_bytes >> 24);
+                let time =
+                    engine.inner.options.blob_timeout + Duration::from_secs(summary.stored_bytes >> 24);
                 let finished = clock::deadline(time, upload.finish(summary.stored_sha256)).await;
                 match finished {
                     Some(Ok(())) => return Ok(None),

@@ -5,7 +5,7 @@ use super::Base;
 use super::commit::AttemptError;
 use super::prepared::{Prepared, PreparedRequest, shown_calls};
 use super::request::PersistRequest;
-use crate::codec::output::{FORMAT, Summary, Writer};
+use crate::codec::output::{About, Writer};
 use crate::engine::offload::HEAD_PERCENT;
 use crate::engine::{Engine, Error, compute, keys};
 use crate::format;
@@ -14,11 +14,12 @@ use crate::model::{
     BranchId, ChangedEntry, Digest, GenerationId, Output, OutputId, OutputName, Session, Version,
 };
 use crate::preview::{Oversized, oversized_results};
-use crate::store::meta::{SessionKey, Tip, TurnOutput};
 use crate::store::StoreError;
+use crate::store::meta::{SessionKey, Tip, TurnOutput};
 use crate::tokens::TokenCounter;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use std::borrow::Cow;
 
 /// Outputs of one turn that are put at the same time.
 const PUTS: usize = 4;
@@ -41,6 +42,8 @@ struct Blob {
 struct Place {
     key: SessionKey,
     branch: BranchId,
+    /// The session's.
+    version: Version,
     generation: GenerationId,
 }
 
@@ -60,7 +63,7 @@ impl Engine {
         }
         let branch = base.branch.as_ref().map_or(&tip.head.branch, |branch| &branch.id).clone();
         let generation = self.inner.generation.current();
-        let place = Place { key: request.key.clone(), branch, generation };
+        let place = Place { key: request.key.clone(), branch, version: tip.head.version, generation };
         let mut is_down = false;
         for entry in prepared.entries.get_mut(base.known..).unwrap_or_default() {
             if entry.is_checked || entry.reading.is_none() {
@@ -139,8 +142,9 @@ fn change(
     let limit = session.profile.tool_result_limit.unwrap_or_default();
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let mut values = Vec::new();
-    let mut outputs = Vec::new();
-    for oversized in oversized_results(session.format, payload, limit, counter) {
+    let mut found = Vec::new();
+    let all = oversized_results(session.format, payload, limit, counter);
+    for oversized in &all {
         let id = OutputId::parse(&engine.inner.entropy.id(engine.inner.clock.now()))
             .map_err(|_| Error::internal("mint an output's id"))?;
         let name = OutputName { session: place.key.session.clone(), output: id };
@@ -150,7 +154,7 @@ fn change(
             continue;
         };
         values.push((oversized.place(), value));
-        outputs.push(output(engine, place, name.output, &oversized, &content)?);
+        found.push((name.output, oversized, content));
     }
     if values.is_empty() {
         return Ok(None);
@@ -160,9 +164,8 @@ fn change(
         stored: format::canonical_digest(&changed),
         received: format::canonical_digest(payload),
     };
-    for (output, _) in &mut outputs {
-        output.output.entry = Some(entry);
-    }
+    let output = |(id, oversized, content)| output(engine, place, id, oversized, content, entry);
+    let outputs = found.into_iter().map(output).collect::<Result<_, _>>()?;
     Ok(Some(Changed { payload: changed, outputs }))
 }
 
@@ -171,37 +174,36 @@ fn output(
     place: &Place,
     id: OutputId,
     oversized: &Oversized<'_>,
-    content: &[u8],
+    content: Cow<'_, [u8]>,
+    entry: ChangedEntry,
 ) -> Result<(TurnOutput, Blob), Error> {
     let encoding = |error: std::io::Error| Error::Internal {
         context: "encode an output".to_owned(),
         source: Some(error.into()),
     };
     let mut writer = Writer::new(Vec::new()).map_err(encoding)?;
-    writer.push(content).map_err(encoding)?;
-    let (body, summary) = writer.finish().map_err(encoding)?;
-    let Summary { raw_bytes, raw_sha256, lines, stored_bytes, stored_sha256, tail_at, .. } = summary;
-    let key = keys::output(&engine.inner.entropy, &place.key.tenant, &place.branch, &id, place.generation);
-    let output = Output {
-        id,
+    writer.push(&content).map_err(encoding)?;
+    let about = About {
+        tenant: place.key.tenant.clone(),
+        session: place.key.session.clone(),
         branch: place.branch.clone(),
-        version: Version(0),
+        version: place.version,
+        output: id.clone(),
         tool_call_id: label(oversized.call_id()),
         tool_name: label(oversized.tool_name()),
         content_type: oversized.content_type().to_owned(),
-        bytes: raw_bytes,
+        bytes: 0,
         characters: content.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as u64,
-        lines,
-        sha256: raw_sha256,
-        key: Some(key.clone()),
-        stored_bytes,
-        tail_at,
-        format: FORMAT,
+        lines: 0,
+        sha256: Digest::default(),
         created_at: engine.now(),
-        entry: None,
+        entry: Some(entry),
     };
+    let (body, summary) = writer.finish(about.clone()).map_err(encoding)?;
+    let key = keys::output(&engine.inner.entropy, &place.key.tenant, &place.branch, &id, place.generation);
+    let output = summary.output(about, Some(key.clone()));
     let output = TurnOutput { output, held: None, generation: place.generation };
-    Ok((output, Blob { key, body: body.into(), sha256: stored_sha256 }))
+    Ok((output, Blob { key, body: body.into(), sha256: summary.stored_sha256 }))
 }
 
 /// As much of a name as a label may have.

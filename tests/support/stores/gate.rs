@@ -13,9 +13,9 @@ use turnkeep::model::{
 };
 use turnkeep::store::blob::{BlobInfo, BlobUpload};
 use turnkeep::store::meta::{
-    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, HeldOutput, JournalRow, NewOutput, NewRollUp, NewSeal,
-    NewSession, NewTurn, OpenDeletion, OutputMove, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy,
-    SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
+    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, HeldOutput, JournalRow, NewOutput, NewRollUp,
+    NewSeal, NewSession, NewTurn, OpenDeletion, OutputMove, RebuiltRows, RecordedTurn, RollUpPolicy,
+    SealCandidate, SealPolicy, SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
 };
 use turnkeep::store::{BlobStore, ErrorKind, MetaStore, StoreError};
 
