@@ -306,15 +306,12 @@ impl Engine {
         name: &OutputName,
         output: &Output,
     ) -> Result<(), Error> {
-        let (what, found) = match &output.key {
-            Some(key) => {
-                let found = self.in_time(self.inner.blobs.size(key)).await.map_err(Error::of_objects)?;
-                (format!("blob {key}"), found)
-            }
-            None => {
-                let held = self.inner.meta.held_output(tenant, &output.id).await?;
-                ("what is held of it".to_owned(), held.map(|held| held.len() as u64))
-            }
+        let (what, found) = if let Some(key) = &output.key {
+            let found = self.in_time(self.inner.blobs.size(key)).await.map_err(Error::of_objects)?;
+            (format!("blob {key}"), found)
+        } else {
+            let held = self.inner.meta.held_output(tenant, &output.id).await?;
+            ("what is held of it".to_owned(), held.map(|held| held.len() as u64))
         };
         let problem = match found {
             Some(bytes) if bytes == output.stored_bytes => return Ok(()),

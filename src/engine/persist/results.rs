@@ -19,7 +19,6 @@ use crate::store::meta::{SessionKey, Tip, TurnOutput};
 use crate::tokens::TokenCounter;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use std::borrow::Cow;
 
 /// Outputs of one turn that are put at the same time.
 const PUTS: usize = 4;
@@ -164,17 +163,19 @@ fn change(
         stored: format::canonical_digest(&changed),
         received: format::canonical_digest(payload),
     };
-    let output = |(id, oversized, content)| output(engine, place, id, oversized, content, entry);
-    let outputs = found.into_iter().map(output).collect::<Result<_, _>>()?;
+    let mut outputs = Vec::with_capacity(found.len());
+    for (id, oversized, content) in &found {
+        outputs.push(output(engine, place, id, oversized, content, entry)?);
+    }
     Ok(Some(Changed { payload: changed, outputs }))
 }
 
 fn output(
     engine: &Engine,
     place: &Place,
-    id: OutputId,
+    id: &OutputId,
     oversized: &Oversized<'_>,
-    content: Cow<'_, [u8]>,
+    content: &[u8],
     entry: ChangedEntry,
 ) -> Result<(TurnOutput, Blob), Error> {
     let encoding = |error: std::io::Error| Error::Internal {
@@ -182,7 +183,7 @@ fn output(
         source: Some(error.into()),
     };
     let mut writer = Writer::new(Vec::new()).map_err(encoding)?;
-    writer.push(&content).map_err(encoding)?;
+    writer.push(content).map_err(encoding)?;
     let about = About {
         tenant: place.key.tenant.clone(),
         session: place.key.session.clone(),
@@ -200,7 +201,7 @@ fn output(
         entry: Some(entry),
     };
     let (body, summary) = writer.finish(about.clone()).map_err(encoding)?;
-    let key = keys::output(&engine.inner.entropy, &place.key.tenant, &place.branch, &id, place.generation);
+    let key = keys::output(&engine.inner.entropy, &place.key.tenant, &place.branch, id, place.generation);
     let output = summary.output(about, Some(key.clone()));
     let output = TurnOutput { output, held: None, generation: place.generation };
     Ok((output, Blob { key, body: body.into(), sha256: summary.stored_sha256 }))

@@ -12,6 +12,9 @@ use crate::store::{BlobStore, ErrorKind, StoreError};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A branch of a tenant.
+type OfTenant = (TenantId, BranchId);
+
 /// A blob that says which output it is.
 #[derive(Clone, Debug)]
 pub(super) struct FoundOutput {
@@ -65,11 +68,11 @@ fn decode(blob: &BlobInfo, tail: &Bytes, tail_at: u64) -> Result<FoundOutput, St
 /// The outputs of the branches that are needed.
 pub(super) fn place_outputs(
     evidence: &Evidence,
-    branches: &BTreeMap<(TenantId, BranchId), Rebuilt>,
-    needed: &BTreeSet<(TenantId, BranchId)>,
+    branches: &BTreeMap<OfTenant, Rebuilt>,
+    needed: &BTreeSet<OfTenant>,
     newest: &BTreeMap<(TenantId, SessionId), &Rebuilt>,
     report: &mut RebuildReport,
-) -> BTreeMap<(TenantId, BranchId), Vec<Output>> {
+) -> BTreeMap<OfTenant, Vec<Output>> {
     let mut note = |place: String, problem: String| report.findings.push(Finding { place, problem });
     let mut of_turns = of_turns(branches, needed);
     let mut placed: BTreeMap<_, Vec<Output>> = BTreeMap::new();
@@ -120,9 +123,9 @@ fn is_same(a: &About, b: &About) -> bool {
 /// Where the outputs belong that turns brought, as their replies say: the branch, and
 /// the version before the turn.
 fn of_turns<'a>(
-    branches: &'a BTreeMap<(TenantId, BranchId), Rebuilt>,
-    needed: &BTreeSet<(TenantId, BranchId)>,
-) -> BTreeMap<(TenantId, OutputId), (&'a (TenantId, BranchId), Version)> {
+    branches: &'a BTreeMap<OfTenant, Rebuilt>,
+    needed: &BTreeSet<OfTenant>,
+) -> BTreeMap<(TenantId, OutputId), (&'a OfTenant, Version)> {
     #[derive(serde::Deserialize)]
     struct Reply {
         #[serde(default)]
