@@ -8,10 +8,10 @@ pub use tools::tools;
 
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::rpc::pb;
+use pb::memory_service_client::MemoryServiceClient;
 use pb::model_service_client::ModelServiceClient;
 use pb::restore_transcript_response::Part;
 use pb::session_service_client::SessionServiceClient;
-use pb::memory_service_client::MemoryServiceClient;
 use pb::tool_output_service_client::ToolOutputServiceClient;
 use pb::transcript_service_client::TranscriptServiceClient;
 use pb::window_change::Change;

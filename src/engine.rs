@@ -10,6 +10,7 @@ mod detached;
 mod fork;
 mod fsck;
 mod generation;
+mod held_outputs;
 mod keys;
 mod log;
 mod offload;

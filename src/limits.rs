@@ -92,10 +92,11 @@ pub const STREAM_CHUNKS_AHEAD: usize = 2;
 /// row into the metadata store.
 pub const TURN_OBJECT_FIRST_BYTES: usize = MIB;
 
-/// Largest encoded turn that the journal takes when the object store fails.
+/// Largest encoded turn that the journal takes when the object store fails, with the
+/// tool outputs that it holds; and the largest of other outputs that is held.
 pub const JOURNAL_TURN_BYTES_MAX: usize = 8 * MIB;
 
-/// Most encoded bytes that a session may have in the journal.
+/// Most encoded bytes that a session may have in the journal, held outputs included.
 pub const JOURNAL_SESSION_BYTES_MAX: u64 = 64 * MIB as u64;
 
 /// Times that an object-first turn is encoded afresh when the head moves under
@@ -142,8 +143,12 @@ pub const OUTPUT_RAW_BYTES_DEFAULT: u64 = 1024 * MIB as u64;
 /// Longest name of a tool, id of a call and media type of an output, in bytes.
 pub const OUTPUT_LABEL_BYTES_MAX: usize = 256;
 
-/// Most outputs that come in at the same time: each takes up to 20 MiB of memory,
-/// most of it parts on their way to the object store.
+/// Most bytes of what an output's blob says of itself, as JSON: twice those of its
+/// labels and names, and room for the rest.
+pub const OUTPUT_ABOUT_BYTES_MAX: usize = 8 * KIB;
+
+/// Most outputs that come in at the same time: each takes up to 28 MiB of memory,
+/// most of it parts on their way to the object store and what may yet be held.
 pub const OFFLOADS_MAX: usize = 16;
 
 /// How long an offload waits for the next message of its stream.

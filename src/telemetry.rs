@@ -77,8 +77,8 @@ const COUNTERS: &[(&str, &str, Labels)] = &[
     ("turnkeep_outputs_total", "Tool outputs that were kept", Labels::None),
     ("turnkeep_output_raw_bytes_total", "Bytes of those tool outputs", Labels::None),
     (
-        "turnkeep_outputs_left_inline_total",
-        "Entries whose tool results stayed whole because the object store failed",
+        "turnkeep_outputs_moved_total",
+        "Tool outputs that the metadata store held and that are in the object store since",
         Labels::None,
     ),
     ("turnkeep_restored_payload_bytes_total", "Bytes of the window items that were sent", Labels::None),
@@ -115,7 +115,7 @@ const COUNTERS: &[(&str, &str, Labels)] = &[
     (
         "turnkeep_upkeep_failures_total",
         "Failures of background work, by which",
-        Labels::Of("work", &["seal", "deletions", "sweep", "generation"]),
+        Labels::Of("work", &["seal", "outputs", "deletions", "sweep", "generation"]),
     ),
 ];
 
@@ -143,6 +143,11 @@ fn describe() {
     }
     describe_histogram!("turnkeep_request_seconds", "Time until the answer or its first message, by method");
     describe_histogram!("turnkeep_blob_request_seconds", "Time of calls of the object store, by operation");
+    describe_gauge!(
+        "turnkeep_outputs_held",
+        "Tool outputs of the whole service that wait for the object store, when this replica looked last"
+    );
+    gauge!("turnkeep_outputs_held").set(0.0);
     describe_gauge!("turnkeep_build_info", "Always 1; the version is in the label");
     gauge!("turnkeep_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }

@@ -8,10 +8,11 @@ use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
 use std::io::{self, Read as _, Write};
 use std::ops::Range;
+use turnkeep::clock::Micros;
 use turnkeep::codec::CodecError;
-use turnkeep::codec::output::{Frame, Index, Summary, Writer};
-use turnkeep::limits::OUTPUT_FRAME_RAW_BYTES;
-use turnkeep::model::Digest;
+use turnkeep::codec::output::{About, END_BYTES, Frame, Index, Summary, Writer, tail_bytes};
+use turnkeep::limits::{OUTPUT_FRAME_RAW_BYTES, OUTPUT_LABEL_BYTES_MAX};
+use turnkeep::model::{BranchId, ChangedEntry, Digest, OutputId, SessionId, TenantId, Version};
 
 /// Bytes of a frame's content.
 const FRAME: usize = OUTPUT_FRAME_RAW_BYTES;
@@ -21,7 +22,35 @@ fn write<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Summary) {
     for part in parts {
         writer.push(part).unwrap();
     }
-    writer.finish().unwrap()
+    writer.finish(about()).unwrap()
+}
+
+/// An output, with a value of its own in every field.
+fn about() -> About {
+    let digest = |byte| Digest([byte; 32]);
+    About {
+        tenant: TenantId::parse("acme").unwrap(),
+        session: SessionId::parse("s:1").unwrap(),
+        branch: BranchId::parse("b1").unwrap(),
+        version: Version(7),
+        output: OutputId::parse("0f").unwrap(),
+        tool_call_id: "call \"1\"".to_owned(),
+        tool_name: "grep".to_owned(),
+        content_type: "text/plain".to_owned(),
+        bytes: 1,
+        characters: 9,
+        lines: 1,
+        sha256: digest(1),
+        created_at: Micros(1_700_000_000_000_000),
+        entry: Some(ChangedEntry { stored: digest(2), received: digest(3) }),
+    }
+}
+
+/// What the blob of an output of that content says that it is.
+fn about_of(content: &[u8]) -> About {
+    let lines = lines(content).len() as u64;
+    let sha256 = Digest(Sha256::digest(content).into());
+    About { bytes: content.len() as u64, lines, sha256, ..about() }
 }
 
 fn stored(blob: &[u8], range: &Range<u64>) -> Vec<u8> {
@@ -112,6 +141,10 @@ proptest! {
 
         let index = index(&blob, summary.tail_at).unwrap();
         prop_assert_eq!(index.frames().len(), content.len().div_ceil(FRAME));
+        prop_assert_eq!(index.about().unwrap(), about_of(&content));
+        for end in [END_BYTES, blob.len()] {
+            prop_assert_eq!(tail_bytes(&blob[blob.len() - end..]), Ok(blob.len() as u64 - summary.tail_at));
+        }
         for (a, b) in ranges {
             let (a, b) = (a.index(content.len() + 1), b.index(content.len() + 1));
             let (start, end) = (a.min(b), a.max(b));
@@ -152,6 +185,7 @@ proptest! {
         tail_at in any::<u64>(),
     ) {
         prop_assert!(Index::decode(&bytes, tail_at).is_err());
+        prop_assert!(tail_bytes(&bytes).is_err());
     }
 }
 
@@ -220,6 +254,25 @@ fn an_empty_output_is_a_blob_without_frames() {
 }
 
 #[test]
+fn what_an_output_is_may_be_as_long_as_its_names() {
+    let label = "\"".repeat(OUTPUT_LABEL_BYTES_MAX);
+    let name = "n".repeat(turnkeep::limits::ID_CHARS_MAX);
+    let longest = About {
+        tenant: TenantId::parse(&name).unwrap(),
+        session: SessionId::parse(&name).unwrap(),
+        tool_call_id: label.clone(),
+        tool_name: label.clone(),
+        content_type: label,
+        version: Version(u64::MAX),
+        ..about()
+    };
+    let writer = Writer::new(Vec::new()).unwrap();
+    let (blob, summary) = writer.finish(longest.clone()).unwrap();
+    let found = index(&blob, summary.tail_at).unwrap().about().unwrap();
+    assert_eq!(found, About { bytes: 0, lines: 0, sha256: found.sha256, ..longest });
+}
+
+#[test]
 fn an_error_of_what_is_written_to_is_final() {
     /// Takes so many bytes.
     struct Full(usize);
@@ -237,7 +290,7 @@ fn an_error_of_what_is_written_to_is_final() {
     assert!(writer.push(&vec![b'x'; 2 * FRAME]).is_err());
     writer.get_mut().0 = usize::MAX;
     assert!(writer.push(b"more").is_err());
-    assert!(writer.finish().is_err());
+    assert!(writer.finish(about()).is_err());
 }
 
 #[test]
@@ -265,6 +318,7 @@ fn blobs_of_the_first_format_stay_readable() {
     assert_eq!(zstd::stream::decode_all(&blob[..]).unwrap(), content);
     let index = index(blob, TAIL_AT).unwrap();
     assert_eq!(read_bytes(blob, &index, 0..u64::MAX).unwrap(), content);
+    assert_eq!(index.about().unwrap(), about_of(&content));
     let lines = lines(&content);
     assert_eq!(read_lines(blob, &index, 100..103).unwrap(), lines[99..102].concat());
 }
@@ -285,7 +339,7 @@ mod heavy {
         for _ in 0..1024 {
             writer.push(&part).unwrap();
         }
-        let (blob, summary) = writer.finish().unwrap();
+        let (blob, summary) = writer.finish(about()).unwrap();
         assert_eq!(summary.raw_bytes, 1 << 30);
         let index = index(&blob, summary.tail_at).unwrap();
         let first = summary.lines / 2;

@@ -11,6 +11,8 @@ mod stores;
 mod damage;
 #[path = "faults/every_turn.rs"]
 mod every_turn;
+#[path = "faults/held_outputs.rs"]
+mod held_outputs;
 #[path = "faults/large_turns.rs"]
 mod large_turns;
 #[path = "faults/many_turns.rs"]

@@ -14,6 +14,8 @@ mod contradictions;
 mod planted;
 #[path = "fsck/rebuild.rs"]
 mod rebuild;
+#[path = "fsck/rebuild_outputs.rs"]
+mod rebuild_outputs;
 
 use bytes::Bytes;
 use stores::{Database, Directory, Node, id_of, key, on_both_databases, payload, request};
@@ -212,12 +214,16 @@ async fn blobs_in_s3_are_checked_as_well() {
         node.seal(&key).await.unwrap();
     }
     node.engine.roll_up_due().await.unwrap();
+    // Of more than a part, and with a tail that is read in two steps.
+    let content: Bytes = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>().into();
+    let output = rebuild_outputs::offload(&node, &key, content.clone()).await;
     node.assert_healthy().await;
     let told = node.read(&key).await.unwrap();
     let target = Database::postgres().await.unwrap();
     let report = turnkeep::engine::rebuild(blobs.as_ref(), target.meta.as_ref(), |_| {}).await.unwrap();
-    assert_eq!((report.sessions, report.findings), (1, vec![]));
+    assert_eq!((report.sessions, report.outputs, report.findings), (1, 1, vec![]));
     let rebuilt = Node::start(target.meta.clone(), blobs.clone()).await;
+    assert!(rebuild_outputs::whole(&rebuilt, &output).await == content);
     assert_eq!(rebuilt.read(&key).await.unwrap(), told);
     rebuilt.assert_healthy().await;
     let segment = database.rows("SELECT blob_key FROM segment").await.remove(0).remove(0);

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The layers from the bottom up, in the order of src/lib.rs: each may use those
 /// before it. `main` stands for src/main.rs.
-const LAYERS: [&str; 21] = [
+const LAYERS: [&str; 22] = [
     "limits",
     "clock",
     "entropy",
@@ -61,8 +61,9 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::cache", &["engine::restore"]),
     ("engine::delete", &["engine::keys"]),
     ("engine::fork", &["engine::persist", "engine::sessions"]),
-    ("engine::fsck", &["engine::error", "engine::keys", "engine::log"]),
+    ("engine::fsck", &["engine::error", "engine::keys", "engine::log", "engine::output_blob"]),
     ("engine::log", &["engine::error"]),
+    ("engine::held_outputs", &["engine::keys", "engine::upkeep"]),
     ("engine::offload", &["engine::keys"]),
     ("engine::persist", &["engine::cache", "engine::log"]),
     ("engine::persist::commit", &["engine::cache", "engine::persist::draft"]),
@@ -82,7 +83,8 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::read_output", &["engine::output_blob"]),
     ("engine::rebuild", &["engine::fsck", "engine::persist"]),
     ("engine::rebuild::contested", &["engine::rebuild::evidence"]),
-    ("engine::rebuild::evidence", &["engine::fsck", "engine::keys"]),
+    ("engine::rebuild::evidence", &["engine::fsck", "engine::keys", "engine::rebuild::outputs"]),
+    ("engine::rebuild::outputs", &["engine::fsck", "engine::persist", "engine::rebuild::evidence"]),
     ("engine::restore", &["engine::log"]),
     ("engine::rewind", &["engine::persist"]),
     ("engine::roll_up", &["engine::keys", "engine::upkeep"]),
@@ -145,6 +147,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
         &[
             "store::meta",
             "store::sql::connection",
+            "store::sql::outputs",
             "store::sql::rows",
             "store::sql::seals",
             "store::sql::sessions",
@@ -161,10 +164,20 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
             "store::sql::sessions",
         ],
     ),
+    (
+        "store::sql::held_outputs",
+        &["store::meta", "store::sql::connection", "store::sql::rows", "store::sql::seals"],
+    ),
     ("store::sql::migrations", &["store::sql::connection"]),
     (
         "store::sql::outputs",
-        &["store::meta", "store::sql::connection", "store::sql::deletions", "store::sql::rows"],
+        &[
+            "store::meta",
+            "store::sql::connection",
+            "store::sql::deletions",
+            "store::sql::held_outputs",
+            "store::sql::rows",
+        ],
     ),
     ("store::sql::postgres", &["store::sql::connection", "store::sql::pool"]),
     ("store::sql::rows", &["store::meta", "store::sql::connection"]),
@@ -186,6 +199,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
         &[
             "store::meta",
             "store::sql::connection",
+            "store::sql::held_outputs",
             "store::sql::outputs",
             "store::sql::rows",
             "store::sql::seals",

@@ -51,7 +51,10 @@ fn step(format: pb::WireFormat, number: usize) -> Vec<String> {
     vec![call(format, &id, "shell"), result(format, &id, "shell", &text)]
 }
 
-async fn compact(service: &Service, request: pb::CompactTranscriptRequest) -> Result<Option<pb::Compaction>, Refusal> {
+async fn compact(
+    service: &Service,
+    request: pb::CompactTranscriptRequest,
+) -> Result<Option<pb::Compaction>, Refusal> {
     let answered = answer(service.client.transcripts.clone().compact_transcript(request).await)?;
     Ok(answered.compaction)
 }
@@ -171,7 +174,11 @@ async fn a_compaction_is_listed_and_undone(backend: Backend) {
     let first = truncate_to(&service, 800).await;
     let second = truncate_to(&service, 400).await;
     assert_eq!(first.kind(), pb::CompactionKind::Truncate);
-    assert!(first.tokens_after <= 800 && second.tokens_after <= 400 && second.first_kept_seq > first.first_kept_seq);
+    assert!(
+        first.tokens_after <= 800
+            && second.tokens_after <= 400
+            && second.first_kept_seq > first.first_kept_seq
+    );
     assert_eq!((second.tokens_before, &second.kept_seqs[..]), (first.tokens_after, &[1][..]));
     assert_eq!(service.window(SESSION).await.header.tokens_after, second.tokens_after);
     assert_eq!(list(&service).await, [second.clone(), first.clone()]);
@@ -292,7 +299,11 @@ async fn a_window_is_cut_for_one_request_alone(backend: Backend) {
     let reserve = CONTEXT - whole.header.tokens_after / 2;
     let cut = service.restore(request(reserve, "")).await;
     assert_accepted(OpenaiChat, &cut);
-    assert!(cut.header.tokens_after + reserve <= CONTEXT && cut.header.fits == Some(true), "{:?}", cut.header);
+    assert!(
+        cut.header.tokens_after + reserve <= CONTEXT && cut.header.fits == Some(true),
+        "{:?}",
+        cut.header
+    );
     assert!(cut.header.cut.unwrap().for_this_request);
     assert_eq!(service.restore(request(reserve, "")).await, cut, "the same request, the same bytes");
     // Nothing of it is recorded.
@@ -370,9 +381,13 @@ async fn wrong_requests_are_refused(backend: Backend) {
         (pb::CompactTranscriptRequest { strategy: 99, ..request() }, "strategy"),
     ] {
         let refusal = compact(&service, wrong).await.unwrap_err();
-        assert_eq!((refusal.kind(), refusal.metadata("field")), ((Code::InvalidArgument, "INVALID_FIELD"), field));
+        assert_eq!(
+            (refusal.kind(), refusal.metadata("field")),
+            ((Code::InvalidArgument, "INVALID_FIELD"), field)
+        );
     }
-    let stale = pb::CompactTranscriptRequest { expected_version: Some(7), target_tokens: Some(1), ..request() };
+    let stale =
+        pb::CompactTranscriptRequest { expected_version: Some(7), target_tokens: Some(1), ..request() };
     assert_eq!(compact(&service, stale).await.unwrap_err().kind(), (Code::Aborted, "VERSION_MISMATCH"));
     for (name, text, field) in [
         ("", "a", "pin.name"),
@@ -382,7 +397,10 @@ async fn wrong_requests_are_refused(backend: Backend) {
         ("a", &"x".repeat(9_000), "pin.text"),
     ] {
         let refusal = put_pin(&service, name, text).await.unwrap_err();
-        assert_eq!((refusal.kind(), refusal.metadata("field")), ((Code::InvalidArgument, "INVALID_FIELD"), field));
+        assert_eq!(
+            (refusal.kind(), refusal.metadata("field")),
+            ((Code::InvalidArgument, "INVALID_FIELD"), field)
+        );
     }
 }
 

@@ -13,6 +13,8 @@ mod checks;
 mod deletions;
 #[path = "store_meta/generations.rs"]
 mod generations;
+#[path = "store_meta/held_outputs.rs"]
+mod held_outputs;
 #[path = "store_meta/outputs.rs"]
 mod outputs;
 #[path = "store_meta/seals.rs"]

@@ -119,6 +119,7 @@ impl Fsck {
                 ("branches", report.branches),
                 ("turns", report.turns),
                 ("segments", report.segments),
+                ("outputs", report.outputs),
             ];
             print_counts(&counts, &report.findings)?;
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! zstd frame          of 256 KiB raw each, the last of what is left
 //! …
-//! skippable frame     the line index
+//! skippable frame     the line index, and what the output is
 //! skippable frame     the seek table of the zstd seekable format
 //! ```
 //!
@@ -11,10 +11,12 @@
 //! format any part of it. The last two frames are the *tail*, [`Index`] in memory;
 //! a reader gets it first, then the frames that hold what it wants.
 
+mod about;
 mod index;
 mod writer;
 
-pub use index::{Frame, Index};
+pub use about::About;
+pub use index::{END_BYTES, Frame, Index, tail_bytes};
 pub use writer::{Summary, Writer};
 
 /// The format that this version writes and the newest that it reads.

@@ -81,7 +81,8 @@ impl WindowIdKey {
     /// The id as text, bound to its session.
     pub fn encode(&self, tenant: &TenantId, session: &SessionId, id: &WindowId) -> String {
         let mut bytes = vec![FORMAT, u8::from(id.close_pending)];
-        let numbers = [id.served.0, id.known.0, id.window_revision, id.config_revision, id.window_state, id.cut_to];
+        let numbers =
+            [id.served.0, id.known.0, id.window_revision, id.config_revision, id.window_state, id.cut_to];
         for number in numbers {
             bytes.extend_from_slice(&number.to_be_bytes());
         }

@@ -6,9 +6,7 @@ use super::{Engine, Error};
 use crate::limits::{
     APPEND_ATTEMPTS, CUT_ATTEMPTS, TRUNCATE_CEILING_PERCENT, TRUNCATE_FLOOR_PERCENT, WINDOW_STATES_PAGE,
 };
-use crate::model::{
-    CompressionPath, Cut, RecordedState, Room, StateKind, StateRecord, Version, WindowState,
-};
+use crate::model::{CompressionPath, Cut, RecordedState, Room, StateKind, StateRecord, Version, WindowState};
 use crate::store::meta::{CommitOutcome, NewWindowState, SessionKey, Tip};
 use crate::window::{Window, last_messages, truncate};
 use std::sync::Arc;
@@ -79,7 +77,8 @@ impl Engine {
     async fn compact_detached(&self, request: &CompactRequest) -> Result<Option<RecordedState>, Error> {
         let key = &request.key;
         self.revise_window(key, |tip, assembled| {
-            if let Some(expected) = request.expected_version.filter(|expected| *expected != tip.head.version) {
+            if let Some(expected) = request.expected_version.filter(|expected| *expected != tip.head.version)
+            {
                 let current = tip.head.version;
                 return Err(Error::VersionMismatch { session: key.session.clone(), expected, current });
             }
@@ -89,13 +88,15 @@ impl Engine {
                     let room = || tip.session.profile.room(None, 0);
                     let floor = || Some(percent(ceiling(room()?), TRUNCATE_FLOOR_PERCENT));
                     let target = target_tokens.or_else(floor);
-                    let target = target
-                        .ok_or_else(|| Error::ContextWindowUnknown { session: key.session.clone() })?;
+                    let target =
+                        target.ok_or_else(|| Error::ContextWindowUnknown { session: key.session.clone() })?;
                     let tokens_max = target.saturating_sub(tip.head.preamble_tokens).max(1);
                     Ok(truncation(&window, assembled, tokens_max, "asked for"))
                 }
-                Strategy::LastMessages { messages } => Ok(last_messages(&window, messages)
-                    .map(|cut| proposal(assembled, cut, None, "asked for"))),
+                Strategy::LastMessages { messages } => {
+                    Ok(last_messages(&window, messages)
+                        .map(|cut| proposal(assembled, cut, None, "asked for")))
+                }
             }
         })
         .await
@@ -126,7 +127,9 @@ impl Engine {
             // Nothing can leave, or another replica was faster: either way the head
             // in memory is out of date.
             Ok(None) => self.inner.caches.tips.invalidate(key),
-            Err(error) => tracing::warn!(session = %key.session, error = %error, "a window was not truncated"),
+            Err(error) => {
+                tracing::warn!(session = %key.session, error = %error, "a window was not truncated")
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Checking metadata against blobs.
 
 use super::error::digest_mismatch;
+use super::output_blob::OutputBlob;
 use super::{Engine, Error, keys, log};
 use crate::codec::digest;
 use crate::codec::segment::{BranchLine, Decoded};
@@ -103,7 +104,7 @@ impl Engine {
                 let missing = || "the head names a session, branch or turn that is not there".to_owned();
                 return Ok((!is_deleted).then(missing));
             };
-            let mut bytes = 0;
+            let mut bytes = self.inner.meta.held_output_bytes(key).await?;
             for branch in self.inner.meta.branches_of_session(key).await? {
                 let branch = BranchKey { tenant: key.tenant.clone(), branch: branch.id };
                 let journal = self.inner.meta.journal(&branch, Version(0), Version(u64::MAX)).await?;
@@ -111,7 +112,9 @@ impl Engine {
             }
             let charged = before.head.journal_bytes;
             problem = if bytes != charged {
-                Some(format!("the journal has {bytes} bytes, and the session is charged for {charged}"))
+                Some(format!(
+                    "journal and held outputs have {bytes} bytes, and the session is charged for {charged}"
+                ))
             } else if before.head.receipt != before.turn.receipt {
                 Some("the head has another receipt than its turn".to_owned())
             } else {
@@ -279,14 +282,17 @@ impl Engine {
                 let checked = if options.deep {
                     self.check_content(&key.tenant, &name).await
                 } else {
-                    self.check_stored_bytes(&name, &output).await
+                    self.check_stored_bytes(&key.tenant, &name, &output).await
                 };
                 match checked {
                     // It was erased meanwhile.
                     Ok(()) | Err(Error::OutputNotFound { .. }) => {}
                     Err(error @ (Error::OutputLost { .. } | Error::NewerFormat { .. })) => {
-                        let is_named = self.inner.meta.referenced(output.key.as_slice()).await?.len() == 1;
-                        findings.extend((is_named || output.key.is_none()).then(|| error.to_string()));
+                        // It may have been moved meanwhile, or erased.
+                        let session = SessionKey { tenant: key.tenant.clone(), session: name.session };
+                        let current = self.inner.meta.output(&session, &output.id).await?;
+                        let is_same = current.is_some_and(|current| current.key == output.key);
+                        findings.extend(is_same.then(|| error.to_string()));
                     }
                     Err(error) => return Err(error),
                 }
@@ -294,19 +300,30 @@ impl Engine {
         }
     }
 
-    async fn check_stored_bytes(&self, name: &OutputName, output: &Output) -> Result<(), Error> {
-        let Some(key) = &output.key else { return Ok(()) };
-        let found = self.in_time(self.inner.blobs.size(key)).await.map_err(Error::of_objects)?;
+    async fn check_stored_bytes(
+        &self,
+        tenant: &TenantId,
+        name: &OutputName,
+        output: &Output,
+    ) -> Result<(), Error> {
+        let (what, found) = if let Some(key) = &output.key {
+            let found = self.in_time(self.inner.blobs.size(key)).await.map_err(Error::of_objects)?;
+            (format!("blob {key}"), found)
+        } else {
+            let held = self.inner.meta.held_output(tenant, &output.id).await?;
+            ("what is held of it".to_owned(), held.map(|held| held.len() as u64))
+        };
         let problem = match found {
             Some(bytes) if bytes == output.stored_bytes => return Ok(()),
-            Some(bytes) => format!("blob {key} has {bytes} bytes, not {}", output.stored_bytes),
-            None => format!("blob {key} is missing"),
+            Some(bytes) => format!("{what} has {bytes} bytes, not {}", output.stored_bytes),
+            None => format!("{what} is missing"),
         };
         Err(Error::OutputLost { name: name.clone(), problem })
     }
 
     async fn check_content(&self, tenant: &TenantId, name: &OutputName) -> Result<(), Error> {
         let blob = self.open_output(tenant, name).await?;
+        check_about(tenant, name, &blob)?;
         let (expected, frames) = (blob.output.sha256, blob.index.frames().to_vec());
         let mut frames = blob.frames(frames);
         let mut sha256 = Sha256::new();
@@ -371,6 +388,20 @@ impl Engine {
             }
         }))
     }
+}
+
+/// A blob of a tool output says the same of it as the row, but for its place, which
+/// the row may know better: a rebuild goes by it.
+fn check_about(tenant: &TenantId, name: &OutputName, blob: &OutputBlob) -> Result<(), Error> {
+    let row = &blob.output;
+    let about = blob.index.about()?;
+    let of_session = (&about.tenant, &about.session) == (tenant, &name.session);
+    let about = about.into_output(row.key.clone(), row.stored_bytes, row.tail_at);
+    if of_session && (Output { branch: row.branch.clone(), version: row.version, ..about }) == *row {
+        return Ok(());
+    }
+    let problem = "its blob tells of it otherwise than its row".to_owned();
+    Err(Error::OutputLost { name: name.clone(), problem })
 }
 
 /// The rows of a branch.

@@ -9,7 +9,7 @@
 //! rebuilt or taken back to an earlier time: what the bucket has of generations
 //! that the metadata does not know may be the only copy of something.
 
-use super::{Error, Options};
+use super::{Engine, Error, Options};
 use crate::clock::Micros;
 use crate::entropy::Entropy;
 use crate::model::GenerationId;
@@ -86,6 +86,14 @@ impl Writer {
                 tracing::warn!(error = %error, "could not release the writer generation");
             }
         }
+    }
+}
+
+impl Engine {
+    /// Takes a new writer generation. Work that began under the one before may end
+    /// under it; that under the one before that starts again.
+    pub async fn rotate_generation(&self) -> Result<(), Error> {
+        self.inner.generation.rotate(self.inner.meta.as_ref(), self.now()).await
     }
 }
 

@@ -1,18 +1,18 @@
 //! Offloading a tool output: it is kept whole, and a preview stands for it.
 
+mod destination;
+
 use super::{Engine, Error, compute, keys};
-use crate::clock;
 use crate::codec::digest;
-use crate::codec::output::{FORMAT, Writer};
-use crate::limits::{OFFLOAD_TIMEOUT, OUTPUT_LABEL_BYTES_MAX};
-use crate::model::{BranchId, Digest, GenerationId, Output, OutputId, OutputName, ToolResultLimit, Version};
+use crate::codec::output::{About, Writer};
+use crate::limits::{JOURNAL_SESSION_BYTES_MAX, OFFLOAD_TIMEOUT, OUTPUT_LABEL_BYTES_MAX};
+use crate::model::{BranchId, Digest, GenerationId, Output, OutputId, OutputName, ToolResultLimit};
 use crate::preview::{Measure as _, Options as PreviewOptions, Preview, Scanner, ToolResult};
-use crate::store::blob::BlobUpload;
+use crate::store::ErrorKind;
 use crate::store::meta::{NewOutput, SessionKey};
-use crate::store::{ErrorKind, StoreError};
 use crate::tokens::TokenCounter;
 use bytes::Bytes;
-use std::time::Duration;
+use destination::Destination;
 
 /// Share of a preview that the beginning gets unless the caller says otherwise, in
 /// percent.
@@ -78,12 +78,12 @@ enum Body {
     Long(Box<Long>),
 }
 
-/// An output on its way to the object store.
+/// An output on its way to the object store, or what is kept of it in its place.
 #[derive(Debug)]
 struct Long {
     /// None while it is used and once that has failed.
     encoder: Option<Encoder>,
-    upload: Box<dyn BlobUpload>,
+    destination: Destination,
     key: String,
     generation: GenerationId,
     name: OutputName,
@@ -173,13 +173,13 @@ impl Offload {
         let generation = inner.generation.current();
         let tenant = &self.request.key.tenant;
         let key = keys::output(&inner.entropy, tenant, &self.branch, &output, generation);
-        let upload = self.engine.in_time(inner.blobs.begin(&key)).await.map_err(Error::of_objects)?;
+        let destination = Destination::begin(&self.engine, &key).await?;
         let writer = Writer::new(Vec::new()).map_err(encoding)?;
         let shown_max = self.limit.length_max_of_text().saturating_mul(self.result.escaped_per_unit());
         let scanner = Scanner::new(usize::try_from(shown_max).unwrap_or(usize::MAX));
         let name = OutputName { session: self.request.key.session.clone(), output };
         let encoder = Some(Encoder { writer, scanner });
-        let mut long = Box::new(Long { encoder, upload, key, generation, name });
+        let mut long = Box::new(Long { encoder, destination, key, generation, name });
         long.write(&self.engine, known).await?;
         self.body = Body::Long(long);
         Ok(())
@@ -205,12 +205,10 @@ impl Offload {
             self.body = Body::Short(content);
             self.begin_upload().await?;
         }
-        let Self { engine, request, branch, limit, result, body, .. } = self;
+        let Self { engine, request, limit, result, body, .. } = self;
         let Body::Long(long) = body else { return Err(Error::internal("an output is not on its way")) };
         let finishing = engine.clone();
-        engine
-            .detached(async move { long.finish(&finishing, request, branch, limit, result, sha256).await })
-            .await
+        engine.detached(async move { long.finish(&finishing, request, limit, result, sha256).await }).await
     }
 }
 
@@ -232,7 +230,7 @@ impl Long {
         });
         let (encoder, stored) = encoded.await?.map_err(encoding)?;
         if !stored.is_empty() {
-            engine.in_time(self.upload.write(stored.into())).await.map_err(Error::of_objects)?;
+            self.destination.write(engine, stored.into()).await?;
         }
         self.encoder = Some(encoder);
         Ok(())
@@ -242,44 +240,39 @@ impl Long {
         self: Box<Self>,
         engine: &Engine,
         request: OffloadRequest,
-        branch: BranchId,
         limit: ToolResultLimit,
         result: ToolResult,
         sha256: Digest,
     ) -> Result<Offloaded, Error> {
-        let Self { encoder, mut upload, key, generation, name } = *self;
+        let Self { encoder, mut destination, key, generation, name } = *self;
         let Encoder { writer, scanner } = encoder.ok_or_else(|| Error::internal("an output is broken"))?;
-        let (rest, summary) = writer.finish().map_err(encoding)?;
-        check_digest(sha256, summary.raw_sha256)?;
-        let totals = scanner.totals();
-        let preview = make_preview(&request, limit, result, scanner, name.storage_ref()).await?;
-        engine.in_time(upload.write(rest.into())).await.map_err(Error::of_objects)?;
-        // Some stores put the parts together now.
-        let time = engine.inner.options.blob_timeout + Duration::from_secs(summary.stored_bytes >> 24);
-        let finished = clock::deadline(time, upload.finish(summary.stored_sha256)).await;
-        finished
-            .unwrap_or_else(|| Err(StoreError::new(ErrorKind::Unavailable, "the object store timed out")))
-            .map_err(Error::of_objects)?;
-        let output = Output {
-            id: name.output.clone(),
-            branch,
-            version: Version(0),
-            tool_call_id: request.tool_call_id,
-            tool_name: request.tool_name,
-            content_type: request.content_type,
-            bytes: summary.raw_bytes,
-            characters: totals.characters,
-            lines: summary.lines,
-            sha256,
-            key: Some(key),
-            stored_bytes: summary.stored_bytes,
-            tail_at: summary.tail_at,
-            format: FORMAT,
+        // The session may have gone on since the first byte came.
+        let head = engine.tip(&request.key, None).await?.head;
+        let about = About {
+            tenant: request.key.tenant.clone(),
+            session: request.key.session.clone(),
+            branch: head.branch,
+            version: head.version,
+            output: name.output.clone(),
+            tool_call_id: request.tool_call_id.clone(),
+            tool_name: request.tool_name.clone(),
+            content_type: request.content_type.clone(),
+            bytes: 0,
+            characters: scanner.totals().characters,
+            lines: 0,
+            sha256: Digest::default(),
             created_at: engine.now(),
             entry: None,
         };
-        let output =
-            engine.add_output(NewOutput { key: request.key, output, held: None, generation }).await?;
+        let (rest, summary) = writer.finish(about.clone()).map_err(encoding)?;
+        check_digest(sha256, summary.raw_sha256)?;
+        let preview = make_preview(&request, limit, result, scanner, name.storage_ref()).await?;
+        destination.write(engine, rest.into()).await?;
+        let held = destination.finish(engine, &summary).await?;
+        let output = summary.output(about, held.is_none().then_some(key));
+        let journal_bytes_max = JOURNAL_SESSION_BYTES_MAX;
+        let new = NewOutput { key: request.key, output, held, journal_bytes_max, generation };
+        let output = engine.add_output(new).await?;
         metrics::counter!("turnkeep_outputs_total").increment(1);
         metrics::counter!("turnkeep_output_raw_bytes_total").increment(output.bytes);
         Ok(Offloaded::Stored { output: Box::new(output), name, preview })
@@ -314,7 +307,7 @@ impl Engine {
         loop {
             return match self.inner.meta.add_output(new.clone()).await {
                 Ok(Some(output)) => Ok(output),
-                Ok(None) => Err(Error::SessionNotFound { session: new.key.session }),
+                Ok(None) => Err(self.why_not_added(new).await),
                 // Once more: it waits for the first and finds what that wrote.
                 Err(error) if error.kind == ErrorKind::Unknown && !is_in_doubt => {
                     is_in_doubt = true;
@@ -334,6 +327,21 @@ impl Engine {
                 }
                 Err(error) => Err(error.into()),
             };
+        }
+    }
+}
+
+impl Engine {
+    /// Why an output was not added.
+    async fn why_not_added(&self, new: NewOutput) -> Error {
+        let session = new.key.session.clone();
+        match (self.tip(&new.key, None).await, new.held) {
+            (Err(error), _) => error,
+            (Ok(tip), Some(held)) => {
+                let bytes = tip.head.journal_bytes.saturating_add(held.len() as u64);
+                Error::JournalFull { session, bytes, limit: new.journal_bytes_max }
+            }
+            (Ok(_), None) => Error::SessionNotFound { session },
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::compact::{Proposal, percent};
 use super::{Engine, Error};
 use crate::limits::{PIN_BYTES_MAX, PIN_NAME_CHARS_MAX, PINS_MAX, PINS_PERCENT};
-use crate::model::{Pin, StateKind, WireFormat, WindowState};
+use crate::model::{Pin, StateKind, WindowState, WireFormat};
 use crate::store::meta::SessionKey;
 use crate::tokens::TokenCounter;
 use crate::window::opening;
@@ -97,7 +97,8 @@ fn check(pin: &Pin) -> Result<(), Error> {
         return Err(Error::invalid("pin.name", problem));
     }
     if pin.text.trim().is_empty() || pin.text.len() > PIN_BYTES_MAX {
-        let problem = format!("has {} bytes; 1 to {PIN_BYTES_MAX} are allowed, not all blank", pin.text.len());
+        let problem =
+            format!("has {} bytes; 1 to {PIN_BYTES_MAX} are allowed, not all blank", pin.text.len());
         return Err(Error::invalid("pin.text", problem));
     }
     Ok(())

@@ -6,9 +6,14 @@
 //! such alone. Where none or several are certain nothing is chosen: the branch
 //! ends before the contradiction. The report tells of both, and of all that is
 //! known to be missing.
+//!
+//! Tool outputs come back as the tails of their blobs say, on the branch of the turn
+//! that brought them. One that no turn names is kept as well: its preview may stand in
+//! an entry, or a worker hold its ref.
 
 mod contested;
 mod evidence;
+mod outputs;
 
 use super::fsck::{Finding, check_receipt};
 use super::{Error, persist};
@@ -24,6 +29,7 @@ use crate::store::meta::{ManifestRow, RebuiltRows, RecordedTurn, SessionKey, Tom
 use crate::store::{BlobStore, MetaStore};
 use contested::{Contested, Verdict};
 use evidence::{Evidence, gather};
+use outputs::place_outputs;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a rebuild did.
@@ -41,6 +47,8 @@ pub struct RebuildReport {
     pub turns: u64,
     /// Segments that the new metadata names.
     pub segments: u64,
+    /// Tool outputs that the new metadata names.
+    pub outputs: u64,
     /// Contradictions, damage, and what could not be made anew.
     pub findings: Vec<Finding>,
     /// What no blob ever tells of, so that no finding can.
@@ -49,8 +57,8 @@ pub struct RebuildReport {
 
 /// See [`RebuildReport::not_in_blobs`].
 const NOT_IN_BLOBS: &str = "turns that were not sealed; sessions of which no turn was sealed; changes of \
-                            configuration and preamble since a session's last seal; deletions that had not \
-                            reached the ledger";
+                            configuration and preamble since a session's last seal; tool outputs that \
+                            waited for the object store; deletions that had not reached the ledger";
 
 /// Reads all blobs and writes what they say into `target`, a metadata store
 /// with a schema and nothing else.
@@ -242,16 +250,13 @@ fn find_missing_turns(
     }
 }
 
-/// Writes what was rebuilt, session by session.
-async fn load(
-    target: &dyn MetaStore,
+/// The branches of live sessions, and those that they continue.
+fn needed_branches(
     evidence: &Evidence,
-    branches: BTreeMap<(TenantId, BranchId), Rebuilt>,
-    report: &mut RebuildReport,
-) -> Result<(), Error> {
-    // Branches of deleted sessions stay where a live one continues them.
-    let mut needed: BTreeSet<(TenantId, BranchId)> = BTreeSet::new();
-    for (id, rebuilt) in &branches {
+    branches: &BTreeMap<(TenantId, BranchId), Rebuilt>,
+) -> BTreeSet<(TenantId, BranchId)> {
+    let mut needed = BTreeSet::new();
+    for (id, rebuilt) in branches {
         let is_live = !evidence.deleted.contains_key(&(id.0.clone(), rebuilt.branch.session.clone()));
         let mut next = is_live.then(|| id.clone());
         while let Some(id) = next.take() {
@@ -260,16 +265,47 @@ async fn load(
             needed.insert(id);
         }
     }
+    needed
+}
+
+/// The branches that live sessions are on.
+fn newest_branches<'a>(
+    evidence: &Evidence,
+    branches: &'a BTreeMap<(TenantId, BranchId), Rebuilt>,
+) -> BTreeMap<(TenantId, SessionId), &'a Rebuilt> {
+    let mut newest: BTreeMap<(TenantId, SessionId), &Rebuilt> = BTreeMap::new();
+    for (id, rebuilt) in branches {
+        let session = (id.0.clone(), rebuilt.branch.session.clone());
+        let is_newest = newest.get(&session).is_none_or(|other| other.newest() < rebuilt.newest());
+        if !evidence.deleted.contains_key(&session) && is_newest {
+            newest.insert(session, rebuilt);
+        }
+    }
+    newest
+}
+
+/// Writes what was rebuilt, session by session.
+async fn load(
+    target: &dyn MetaStore,
+    evidence: &Evidence,
+    branches: BTreeMap<(TenantId, BranchId), Rebuilt>,
+    report: &mut RebuildReport,
+) -> Result<(), Error> {
+    // Branches of deleted sessions stay where a live one continues them.
+    let needed = needed_branches(evidence, &branches);
+    let newest = newest_branches(evidence, &branches);
+    let mut outputs = place_outputs(evidence, &branches, &needed, &newest, report);
     let used: BTreeSet<_> = branches
         .iter()
         .filter(|(id, _)| needed.contains(id))
-        .flat_map(|(_, rebuilt)| rebuilt.segments.iter().map(|segment| &segment.key))
+        .flat_map(|(_, rebuilt)| rebuilt.segments.iter().map(|segment| segment.key.clone()))
+        .chain(outputs.values().flatten().filter_map(|output| output.key.clone()))
         .collect();
     for ((tenant, session), at) in &evidence.deleted {
         report.deleted += 1;
         let blobs = evidence.blobs.get(&(tenant.clone(), session.clone())).into_iter().flatten();
         // What is left of them is erased, as the deletion would have.
-        let tombstones = blobs.filter(|key| !used.contains(key)).map(|key| Tombstone {
+        let tombstones = blobs.filter(|key| !used.contains(*key)).map(|key| Tombstone {
             tenant: tenant.clone(),
             key: key.clone(),
             session: session.clone(),
@@ -283,8 +319,9 @@ async fn load(
         };
         target.load(rows).await?;
     }
-    let mut newest: BTreeMap<(TenantId, SessionId), &Rebuilt> = BTreeMap::new();
     for (id, rebuilt) in branches.iter().filter(|(id, _)| needed.contains(id)) {
+        let outputs = outputs.remove(id).unwrap_or_default();
+        report.outputs += outputs.len() as u64;
         report.branches += 1;
         report.turns += rebuilt.turns.len() as u64;
         report.segments += rebuilt.segments.len() as u64;
@@ -294,14 +331,10 @@ async fn load(
             branches: vec![rebuilt.branch.clone()],
             turns,
             segments: rebuilt.segments.clone(),
+            outputs,
             ..RebuiltRows::default()
         };
         target.load(rows).await?;
-        let session = (id.0.clone(), rebuilt.branch.session.clone());
-        let is_newest = newest.get(&session).is_none_or(|other| other.newest() < rebuilt.newest());
-        if !evidence.deleted.contains_key(&session) && is_newest {
-            newest.insert(session, rebuilt);
-        }
     }
     let known = evidence.sessions();
     for id in known.iter().filter(|id| !newest.contains_key(id) && !evidence.deleted.contains_key(id)) {

@@ -200,7 +200,9 @@ impl Engine {
                         continue;
                     }
                     match excess(&request, &tip, preamble.as_deref(), &state) {
-                        None => break self.serve(&request, &tip, &at, preamble.as_deref(), (&state, 0), held),
+                        None => {
+                            break self.serve(&request, &tip, &at, preamble.as_deref(), (&state, 0), held);
+                        }
                         Some(over) => over,
                     }
                 };
@@ -235,10 +237,7 @@ impl Engine {
     }
 
     /// A session as it stands, with its window.
-    pub(super) async fn current(
-        &self,
-        key: &SessionKey,
-    ) -> Result<(Tip, Position, Arc<LiveWindow>), Error> {
+    pub(super) async fn current(&self, key: &SessionKey) -> Result<(Tip, Position, Arc<LiveWindow>), Error> {
         let mut attempts = 0;
         loop {
             let live = self.inner.caches.windows.get(key);

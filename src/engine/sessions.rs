@@ -179,8 +179,8 @@ impl Engine {
             0 => None,
             revision => Some(self.preamble(key, revision, tip.head.version).await?.as_ref().clone()),
         };
-        let segment_bytes = self.inner.meta.segment_bytes(key).await?;
-        let stored_bytes = segment_bytes.saturating_add(tip.head.journal_bytes);
+        let blob_bytes = self.inner.meta.blob_bytes(key).await?;
+        let stored_bytes = blob_bytes.saturating_add(tip.head.journal_bytes);
         Ok(SessionView::new(tip, preamble, Some(stored_bytes)))
     }
 

@@ -1,4 +1,4 @@
-//! Background work: seals, roll-ups, deletions, sweeps, generations.
+//! Background work: seals, roll-ups, held outputs, deletions, sweeps, generations.
 
 use super::{Engine, Error};
 use crate::clock;
@@ -21,6 +21,12 @@ pub(super) fn start(engine: &Engine, due: mpsc::Receiver<BranchKey>) {
     );
     spawn(
         engine,
+        repeat(engine.clone(), "outputs", seal, |engine| async move {
+            engine.move_held_outputs().await.map(drop)
+        }),
+    );
+    spawn(
+        engine,
         repeat(engine.clone(), "deletions", deletion, |engine| async move { engine.bury().await.map(drop) }),
     );
     spawn(
@@ -29,10 +35,12 @@ pub(super) fn start(engine: &Engine, due: mpsc::Receiver<BranchKey>) {
     );
     spawn(
         engine,
-        repeat(engine.clone(), "generation", rotation, |engine| async move {
-            let inner = &engine.inner;
-            inner.generation.rotate(inner.meta.as_ref(), engine.now()).await
-        }),
+        repeat(
+            engine.clone(),
+            "generation",
+            rotation,
+            |engine| async move { engine.rotate_generation().await },
+        ),
     );
 }
 

@@ -50,7 +50,8 @@ impl Engine {
     /// The session's newest state of all, on whatever branch it was recorded.
     async fn newest_of_session(&self, key: &SessionKey, number: u64) -> Result<Option<RecordedState>, Error> {
         let own = self.inner.meta.branches_of_session(key).await?;
-        let root = own.first().map(|branch| BranchKey { tenant: key.tenant.clone(), branch: branch.id.clone() });
+        let root =
+            own.first().map(|branch| BranchKey { tenant: key.tenant.clone(), branch: branch.id.clone() });
         for branch in own.iter().rev() {
             let branch = BranchKey { tenant: key.tenant.clone(), branch: branch.id.clone() };
             let newest = Version(i64::MAX.unsigned_abs());
@@ -118,7 +119,8 @@ impl Engine {
     ) -> Result<Vec<RecordedState>, Error> {
         let mut found: Vec<RecordedState> = Vec::new();
         for span in at.lineage.spans().iter().rev() {
-            let left = limit.min(WINDOW_STATES_PAGE).saturating_sub(u32::try_from(found.len()).unwrap_or(limit));
+            let left =
+                limit.min(WINDOW_STATES_PAGE).saturating_sub(u32::try_from(found.len()).unwrap_or(limit));
             if left == 0 {
                 break;
             }

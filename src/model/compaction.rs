@@ -107,15 +107,8 @@ pub enum StateKind {
 
 impl StateKind {
     /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Pins,
-        Self::Truncate,
-        Self::Snip,
-        Self::Summarize,
-        Self::Collapse,
-        Self::Undo,
-        Self::Rewind,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Pins, Self::Truncate, Self::Snip, Self::Summarize, Self::Collapse, Self::Undo, Self::Rewind];
 
     /// Its name in storage and on the command line.
     pub fn as_str(self) -> &'static str {

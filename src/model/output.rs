@@ -43,7 +43,7 @@ pub struct Output {
 
 /// An entry that a persist stored with another content than it came in with:
 /// canonical digests of both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ChangedEntry {
     /// Of the entry as it was stored.
     pub stored: Digest,

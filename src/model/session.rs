@@ -94,7 +94,7 @@ pub struct Head {
     pub preamble_revision: u64,
     /// Tokens of the newest preamble.
     pub preamble_tokens: u64,
-    /// Encoded bytes that the session has in the journal.
+    /// Encoded bytes that the session has in the journal, held tool outputs included.
     pub journal_bytes: u64,
     /// Raised by whoever reads back a commit whose outcome is not known, so that
     /// it cannot come later.

@@ -24,9 +24,7 @@ impl Transcripts {
             Ok(pb::CompactionStrategy::LastMessages) if request.messages == 0 => {
                 return Err(Error::invalid("messages", "must be at least 1"));
             }
-            Ok(pb::CompactionStrategy::LastMessages) => {
-                Strategy::LastMessages { messages: request.messages }
-            }
+            Ok(pb::CompactionStrategy::LastMessages) => Strategy::LastMessages { messages: request.messages },
             Err(_) => {
                 let problem = format!("is {}, which is not a known strategy", request.strategy);
                 return Err(Error::invalid("strategy", problem));

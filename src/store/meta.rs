@@ -186,7 +186,7 @@ pub struct NewTurn {
     pub revise_window: bool,
     /// Most encoded bytes that the session may have in the journal after it.
     pub journal_bytes_max: u64,
-    /// Tool outputs of which previews stand in its entries, whose blobs are durable.
+    /// Tool outputs of which previews stand in its entries.
     pub outputs: Vec<TurnOutput>,
 }
 
@@ -195,7 +195,9 @@ pub struct NewTurn {
 pub struct TurnOutput {
     /// The output, on the branch of the turn.
     pub output: Output,
-    /// The writer generation that wrote its blob.
+    /// The bytes of its blob, if it names none. One that it names is durable.
+    pub held: Option<Bytes>,
+    /// The writer generation that wrote the blob.
     pub generation: GenerationId,
 }
 
@@ -326,9 +328,34 @@ pub struct NewOutput {
     pub key: SessionKey,
     /// The output, whose branch and version are found when it is written.
     pub output: Output,
-    /// The bytes of its blob, if it names none.
+    /// The bytes of its blob, if it names none. The session is charged for them as
+    /// for its journal.
     pub held: Option<Bytes>,
+    /// Most encoded bytes that the session may have in the journal after that.
+    pub journal_bytes_max: u64,
     /// The writer generation that wrote the blob.
+    pub generation: GenerationId,
+}
+
+/// A tool output whose blob the metadata store holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldOutput {
+    /// Its branch.
+    pub branch: BranchKey,
+    /// Its id.
+    pub output: OutputId,
+    /// Bytes of the blob.
+    pub stored_bytes: u64,
+}
+
+/// A held output whose blob is durable in the blob store.
+#[derive(Clone, Debug)]
+pub struct OutputMove {
+    /// The output.
+    pub held: HeldOutput,
+    /// Key of the blob.
+    pub blob_key: String,
+    /// The writer generation that wrote it.
     pub generation: GenerationId,
 }
 
@@ -404,8 +431,9 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     /// All preambles of a session, the oldest first.
     async fn preambles(&self, key: &SessionKey) -> Result<Vec<Preamble>, StoreError>;
 
-    /// Bytes that the segments of a session's own branches take.
-    async fn segment_bytes(&self, key: &SessionKey) -> Result<u64, StoreError>;
+    /// Bytes that the segments and tool outputs of a session's own branches take in
+    /// the blob store.
+    async fn blob_bytes(&self, key: &SessionKey) -> Result<u64, StoreError>;
 
     // --- Turns ---
 
@@ -515,7 +543,8 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     // --- Tool outputs ---
 
     /// Keeps an output and returns it with its branch and version; nothing if the
-    /// session is not live. An id that is taken fails with `Duplicate`.
+    /// session is not live or its journal has no room for what is to be held. An id
+    /// that is taken fails with `Duplicate`.
     async fn add_output(&self, new: NewOutput) -> Result<Option<Output>, StoreError>;
 
     /// An output of a session: on one of its branches, or one that they continue,
@@ -532,6 +561,23 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
 
     /// The blob of an output that the metadata store holds.
     async fn held_output(&self, tenant: &TenantId, id: &OutputId) -> Result<Option<Bytes>, StoreError>;
+
+    /// All tenants' outputs that are held, those after `after`, in the order of
+    /// tenants and ids.
+    async fn held_outputs(
+        &self,
+        after: Option<&HeldOutput>,
+        limit: u32,
+    ) -> Result<Vec<HeldOutput>, StoreError>;
+
+    /// How many outputs of all tenants are held.
+    async fn held_output_count(&self) -> Result<u64, StoreError>;
+
+    /// Bytes that are held of outputs of a session's own branches.
+    async fn held_output_bytes(&self, key: &SessionKey) -> Result<u64, StoreError>;
+
+    /// Lets an output name its blob, and no longer holds it.
+    async fn commit_output_move(&self, moved: OutputMove) -> Result<CommitOutcome, StoreError>;
 
     /// The tool outputs of a branch after `after`, in the order of their ids.
     async fn outputs_of_branch(
@@ -643,6 +689,8 @@ pub struct RebuiltRows {
     pub window_states: Vec<(SessionId, RecordedState)>,
     /// Segments.
     pub segments: Vec<Segment>,
+    /// Tool outputs.
+    pub outputs: Vec<Output>,
     /// The manifest.
     pub manifest: Option<ManifestRow>,
     /// Blobs that may be erased.

@@ -8,6 +8,7 @@
 mod checks;
 mod connection;
 mod deletions;
+mod held_outputs;
 mod migrations;
 mod outputs;
 mod pool;
@@ -22,13 +23,14 @@ mod window_states;
 
 use crate::clock::Micros;
 use crate::model::{
-    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RecordedState, RequestId, Segment, Seq, SessionId,
-    TenantId, Version,
+    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RecordedState, RequestId, Segment,
+    Seq, SessionId, TenantId, Version,
 };
 use crate::store::meta::{
-    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, MetaStore, NewOutput, NewRollUp,
-    NewSeal, NewSession, NewTurn, NewWindowState, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate,
-    SealPolicy, SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
+    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, HeldOutput, JournalRow, MetaStore, NewOutput,
+    NewRollUp, NewSeal, NewSession, NewTurn, NewWindowState, OpenDeletion, OutputMove, RebuiltRows,
+    RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy, SessionKey, SessionQuery, SessionUpdate, Tip,
+    Tombstone,
 };
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
@@ -130,8 +132,8 @@ impl MetaStore for SqlMetaStore {
         window_states::commit(self.db.as_ref(), new).await
     }
 
-    async fn segment_bytes(&self, key: &SessionKey) -> Result<u64, StoreError> {
-        seals::segment_bytes(self.db.as_ref(), key).await
+    async fn blob_bytes(&self, key: &SessionKey) -> Result<u64, StoreError> {
+        sessions::blob_bytes(self.db.as_ref(), key).await
     }
 
     async fn commit_turn(&self, new: NewTurn) -> Result<CommitOutcome, StoreError> {
@@ -242,7 +244,27 @@ impl MetaStore for SqlMetaStore {
     }
 
     async fn held_output(&self, tenant: &TenantId, id: &OutputId) -> Result<Option<Bytes>, StoreError> {
-        outputs::held(self.db.as_ref(), tenant, id).await
+        held_outputs::body(self.db.as_ref(), tenant, id).await
+    }
+
+    async fn held_outputs(
+        &self,
+        after: Option<&HeldOutput>,
+        limit: u32,
+    ) -> Result<Vec<HeldOutput>, StoreError> {
+        held_outputs::list(self.db.as_ref(), after, limit).await
+    }
+
+    async fn held_output_count(&self) -> Result<u64, StoreError> {
+        held_outputs::count(self.db.as_ref()).await
+    }
+
+    async fn held_output_bytes(&self, key: &SessionKey) -> Result<u64, StoreError> {
+        held_outputs::bytes(self.db.as_ref(), key).await
+    }
+
+    async fn commit_output_move(&self, moved: OutputMove) -> Result<CommitOutcome, StoreError> {
+        held_outputs::commit_move(self.db.as_ref(), moved).await
     }
 
     async fn outputs_of_branch(

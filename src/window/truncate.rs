@@ -67,10 +67,10 @@ pub fn atoms(window: &Window<'_>) -> Vec<Atom> {
 pub fn truncate(window: &Window<'_>, tokens_max: u64) -> Option<Cut> {
     let atoms = atoms(window);
     let plan = Plan::new(window, &atoms, tokens_max);
-    (1..atoms.len()).map(|kept| plan.cut(kept)).find(|(_, tokens)| *tokens <= tokens_max).map_or_else(
-        || (atoms.len() > 1).then(|| plan.cut(atoms.len() - 1).0),
-        |(cut, _)| Some(cut),
-    )
+    (1..atoms.len())
+        .map(|kept| plan.cut(kept))
+        .find(|(_, tokens)| *tokens <= tokens_max)
+        .map_or_else(|| (atoms.len() > 1).then(|| plan.cut(atoms.len() - 1).0), |(cut, _)| Some(cut))
 }
 
 /// The cut that leaves at most the last `messages` entries, and the newest atom in
@@ -180,7 +180,8 @@ impl<'a> Plan<'a> {
         tokens = tokens.saturating_add(last_tokens).saturating_add(NOTICE_TOKENS);
         let left: Vec<_> = leaving.iter().filter(|atom| !cut.keeps(atom.first)).collect();
         cut.omitted_entries += left.iter().map(|atom| atom.entries).sum::<u64>();
-        cut.omitted_tokens = left.iter().fold(cut.omitted_tokens, |sum, atom| sum.saturating_add(atom.tokens));
+        cut.omitted_tokens =
+            left.iter().fold(cut.omitted_tokens, |sum, atom| sum.saturating_add(atom.tokens));
         // A message that was placed again before, and now is not, left for good.
         if self.before.last_user.is_some_and(|seq| !cut.keeps(seq)) {
             cut.omitted_entries += 1;

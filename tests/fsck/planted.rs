@@ -1,11 +1,13 @@
 //! Every corruption that is planted is found, where it is.
 
 use super::Site;
-use crate::stores::{Database, on_both_databases};
+use super::rebuild_outputs::offload;
+use crate::stores::{Database, Node, on_both_databases};
 use std::fs;
 use std::path::PathBuf;
-use turnkeep::engine::Finding;
+use turnkeep::engine::{Finding, Options};
 use turnkeep::store::BlobStore;
+use turnkeep::store::faulty::{Fault, FaultyBlobs};
 
 on_both_databases![
     damage_to_a_blob_is_found,
@@ -13,6 +15,7 @@ on_both_databases![
     an_altered_row_is_found_whatever_column_it_is,
     a_missing_or_doubled_row_is_found,
     a_damaged_journal_is_found,
+    an_output_that_is_not_as_its_blob_says_is_found,
     a_blob_that_nobody_names_is_counted,
 ];
 
@@ -187,6 +190,56 @@ async fn a_damaged_journal_is_found(database: Database) {
         assert_eq!(site.database.execute(sql).await, 1, "{sql}");
         assert_found(&site.check(true).await.findings, sql);
     }
+}
+
+async fn an_output_that_is_not_as_its_blob_says_is_found(database: Database) {
+    let site = site(&database).await;
+    let key = crate::stores::key("s");
+    let content: bytes::Bytes = "a line\n".repeat(20_000).into();
+    let name = offload(&site.node, &key, content.clone()).await;
+    // Another, which is held as one is while the object store is down.
+    let faults = std::sync::Arc::new(FaultyBlobs::new(site.directory.blobs.clone()));
+    let down = Node::with(site.node.meta.clone(), faults.clone(), Options::default()).await;
+    faults.set(Fault::Down);
+    offload(&down, &key, content).await;
+    let sound = site.check(true).await;
+    assert_eq!((sound.outputs, sound.findings), (2, vec![]));
+    for (sql, undo) in [
+        (
+            "tool_call_id = tool_call_id || 'x'",
+            "tool_call_id = substr(tool_call_id, 1, length(tool_call_id) - 1)",
+        ),
+        ("bytes = bytes + 1", "bytes = bytes - 1"),
+        ("characters = characters + 1", "characters = characters - 1"),
+        ("lines = lines + 1", "lines = lines - 1"),
+        ("stored_bytes = stored_bytes + 1", "stored_bytes = stored_bytes - 1"),
+        ("tail_at = tail_at + 1", "tail_at = tail_at - 1"),
+        ("format = 7", "format = 1"),
+        ("created_at = created_at + 1", "created_at = created_at - 1"),
+        ("stored_entry_digest = sha256, received_entry_digest = sha256", "stored_entry_digest = NULL"),
+    ] {
+        site.database.execute_made(format!("UPDATE output SET {sql}")).await;
+        let findings = site.check(true).await.findings;
+        assert_found(&findings, sql);
+        assert_eq!(findings.len(), 2, "{sql}: {findings:?}");
+        site.database.execute_made(format!("UPDATE output SET {undo}")).await;
+        assert_eq!(site.check(true).await.findings, [], "{undo}");
+    }
+    // What is held and not there, and blobs without a row or under another name.
+    site.database.execute("DELETE FROM output_held").await;
+    for deep in [false, true] {
+        let findings = site.check(deep).await.findings;
+        assert_found(&findings, "nothing is held");
+        assert_eq!(findings.len(), 2, "the output and the charge: {findings:?}");
+    }
+    site.database.execute("DELETE FROM output WHERE blob_key IS NULL").await;
+    site.database.execute("UPDATE output SET blob_key = 'x'").await;
+    let found = site.check(false).await;
+    assert_eq!(found.orphans, sound.orphans + 1);
+    let resource = name.resource_name();
+    assert!(found.findings.iter().any(|finding| finding.problem.contains(&resource)), "{found:?}");
+    site.database.execute("DELETE FROM output").await;
+    assert_eq!(site.check(true).await.orphans, sound.orphans + 1);
 }
 
 async fn a_blob_that_nobody_names_is_counted(database: Database) {

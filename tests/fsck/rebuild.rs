@@ -43,7 +43,7 @@ pub(super) async fn rebuild_of(site: &Site) -> Rebuilt {
 }
 
 /// Seals everything that can be.
-async fn seal_all(site: &Site) {
+pub(super) async fn seal_all(site: &Site) {
     let meta = &site.node.meta;
     for (tenant, branch) in meta.all_branches(None, 100).await.unwrap() {
         let key = turnkeep::store::meta::BranchKey { tenant, branch: branch.id };

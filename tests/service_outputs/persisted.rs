@@ -18,7 +18,7 @@ on_all_backends!(
     a_list_may_have_either_form_of_an_entry,
     what_was_offloaded_or_is_short_enough_stays,
     results_stay_whole_if_the_request_says_so,
-    results_stay_whole_while_the_object_store_is_down,
+    results_are_held_while_the_object_store_is_down,
     forks_keep_the_outputs_of_turns,
     a_large_turn_brings_its_outputs_too,
 );
@@ -291,21 +291,41 @@ async fn results_stay_whole_if_the_request_says_so(backend: Backend) {
     assert_eq!(calls::list(&service, SESSION).await, []);
 }
 
-async fn results_stay_whole_while_the_object_store_is_down(backend: Backend) {
+async fn results_are_held_while_the_object_store_is_down(backend: Backend) {
     let (service, faulty) = Service::start_faulty(&backend, |_| ()).await;
     service.create("s", of_format(OpenaiChat)).await;
-    let (sent, _) = result(OpenaiChat);
+    let ((sent, _), text) = (result(OpenaiChat), output_text());
     faulty.set(Fault::Down);
     let payloads = [call(OpenaiChat).to_string(), sent];
     let request = append(SESSION, "r1", &payloads);
     let answer = service.persist(request.clone()).await.unwrap();
-    assert_eq!((&answer.changed_entries, &answer.offloaded_results), (&vec![], &vec![]));
-    assert_eq!(service.read(SESSION).await.payloads(), payloads);
+    let [offloaded] = &answer.offloaded_results[..] else { panic!("{answer:?}") };
+    let [changed] = &answer.changed_entries[..] else { panic!("{answer:?}") };
+    assert!(String::from_utf8_lossy(&changed.payload).contains(&offloaded.r#ref), "{changed:?}");
+    assert_eq!(service.read(SESSION).await.payloads()[1].as_bytes(), changed.payload);
+    let streamed = stored(offload(&service, SESSION, text.as_bytes()).await.unwrap()).output.unwrap();
+    let refs = [&offloaded.r#ref, &streamed.r#ref];
+    let check = async |held: u64| {
+        assert_eq!(service.engine().move_held_outputs().await.ok(), (held == 0).then_some(2));
+        assert_eq!(service.persist(request.clone()).await.unwrap(), answer);
+        for name in refs {
+            assert!(calls::whole(&service, name).await == text.as_bytes());
+            let lines = pb::ReadToolOutputRequest { name: name.clone(), ..Default::default() };
+            assert!(!calls::read(&service, lines).await.unwrap().bytes.is_empty());
+        }
+        let listed = calls::list(&service, SESSION).await;
+        assert_eq!(listed.len(), 2);
+        assert!(refs.iter().all(|name| listed.iter().any(|output| output.r#ref == **name)), "{listed:?}");
+        let charged = service.get(SESSION).await.stored_bytes.unwrap();
+        let outputs: u64 = listed.iter().map(|output| output.stored_bytes).sum();
+        assert!(charged > outputs, "{charged} of which {outputs} are outputs");
+        (listed, charged)
+    };
+    let while_down = check(2).await;
+    assert_eq!(backend.blob_keys().await.len(), 0);
     faulty.set(Fault::None);
-    assert_eq!(service.persist(request).await.unwrap(), answer);
-    assert_eq!(calls::list(&service, SESSION).await, []);
-    let later = service.append(SESSION, &payloads).await;
-    assert_eq!(later.offloaded_results.len(), 1);
+    assert_eq!(check(0).await, while_down);
+    assert_eq!(backend.blob_keys().await.len(), 2);
 }
 
 async fn forks_keep_the_outputs_of_turns(backend: Backend) {

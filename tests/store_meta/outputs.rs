@@ -55,6 +55,7 @@ async fn new(database: &Database, n: u64, line: &Line) -> NewOutput {
         key: line.key.clone(),
         output: output(n, line),
         held: None,
+        journal_bytes_max: 1 << 30,
         generation: generation(database.meta.as_ref()).await,
     }
 }

@@ -39,7 +39,7 @@ async fn a_seal_puts_a_segment_in_the_place_of_journal_rows(database: Database) 
     assert_eq!((&tip.branch, &tip.journal, &tip.turn), (&line.branch, &vec![], &line.tip.turn));
     assert_eq!((tip.head.journal_bytes, tip.head.version), (0, Version(3)));
     assert_eq!(meta.segments(&line.branch_key(), Seq(1), Seq(3)).await.unwrap(), [segment]);
-    assert_eq!(meta.segment_bytes(&line.key).await.unwrap(), 100);
+    assert_eq!(meta.blob_bytes(&line.key).await.unwrap(), 100);
     assert_eq!(meta.journal(&line.branch_key(), Version(0), Version(9)).await.unwrap(), []);
     // The rows of the turns stay.
     assert_eq!(meta.turns(&line.branch_key(), Version(0), Version(9), 9).await.unwrap().len(), 4);
@@ -159,7 +159,7 @@ async fn segments_are_found_by_the_entries_that_they_hold(database: Database) {
     assert_eq!(found(4, 4).await, segments[3..]);
     assert_eq!(found(5, 9).await, []);
     assert_eq!(found(0, 0).await, []);
-    assert_eq!(meta.segment_bytes(&line.key).await.unwrap(), 400);
+    assert_eq!(meta.blob_bytes(&line.key).await.unwrap(), 400);
 }
 
 async fn journals_are_due_by_size_and_age(database: Database) {

@@ -41,6 +41,8 @@ fn expected_tip(line: &Line) -> Tip {
             journal_bytes: line.journal_bytes(),
             fence: 0,
             updated_at: line.tip.turn.created_at,
+            window_state: 0,
+            window_offset: 0,
         },
         branch: line.branch.clone(),
         turn: line.tip.turn.clone(),
@@ -60,7 +62,7 @@ async fn a_created_session_is_read_back_as_it_was_given(database: Database) {
     assert_tip(meta.tip(&line.key, Some(Version(0))).await.unwrap(), &expected_tip(&line));
     assert_eq!(meta.preamble(&line.key, Version(0)).await.unwrap(), line.preamble);
     assert_eq!(meta.preambles(&line.key).await.unwrap(), [line.preamble.clone().unwrap()]);
-    assert_eq!(meta.segment_bytes(&line.key).await.unwrap(), 0);
+    assert_eq!(meta.blob_bytes(&line.key).await.unwrap(), 0);
     assert_eq!(meta.branches_of_session(&line.key).await.unwrap(), std::slice::from_ref(&line.branch));
     assert_eq!(meta.lineage(&line.branch_key()).await.unwrap(), std::slice::from_ref(&line.branch));
     assert_eq!(meta.turn(&line.branch_key(), Version(0)).await.unwrap(), Some(line.tip.clone()));
@@ -78,7 +80,7 @@ async fn what_was_never_created_is_nothing(database: Database) {
     assert!(meta.tip(&line.key, Some(Version(0))).await.unwrap().is_none());
     assert_eq!(meta.preamble(&line.key, Version(0)).await.unwrap(), None);
     assert_eq!(meta.preambles(&line.key).await.unwrap(), []);
-    assert_eq!(meta.segment_bytes(&line.key).await.unwrap(), 0);
+    assert_eq!(meta.blob_bytes(&line.key).await.unwrap(), 0);
     assert_eq!(meta.branches_of_session(&line.key).await.unwrap(), []);
     assert_eq!(meta.lineage(&line.branch_key()).await.unwrap(), []);
     assert_eq!(meta.turn(&line.branch_key(), Version(0)).await.unwrap(), None);

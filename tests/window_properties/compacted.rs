@@ -135,7 +135,12 @@ fn summary_comes_before_the_last_user_message(served: &Served, cut: &Cut) -> Res
 }
 
 /// Nothing that may stay leaves: the cut is as shallow as the budget allows.
-fn keeps_what_fits(format: WireFormat, state: &WindowState, log: &[Entry], max: u64) -> Result<(), TestCaseError> {
+fn keeps_what_fits(
+    format: WireFormat,
+    state: &WindowState,
+    log: &[Entry],
+    max: u64,
+) -> Result<(), TestCaseError> {
     let served = serve(&compacted(format, state, log), false);
     let assembler = compacted(format, state, log);
     let atoms = atoms(&assembler.window(false));
@@ -267,11 +272,15 @@ fn a_truncated_window_has_its_parts_in_order() {
         json!({"role": "assistant", "content": "done"}),
     ];
     let counter = TokenCounter::new(format, Tokenizer::O200k);
-    let log: Vec<_> = payloads.iter().zip(1..).map(|(payload, seq)| {
-        let payload = payload.to_string();
-        let tokens = counter.count_entry(&turnkeep::format::read(format, payload.as_bytes()));
-        Entry { tokens, ..entry(seq, EntryKind::Message, payload) }
-    }).collect();
+    let log: Vec<_> = payloads
+        .iter()
+        .zip(1..)
+        .map(|(payload, seq)| {
+            let payload = payload.to_string();
+            let tokens = counter.count_entry(&turnkeep::format::read(format, payload.as_bytes()));
+            Entry { tokens, ..entry(seq, EntryKind::Message, payload) }
+        })
+        .collect();
     let state = after(format, &WindowState::default(), &log, &Step::Pin("never push to main".to_owned()));
     assert_eq!(state.cut, Some(Cut { first_kept: Seq(2), system: vec![Seq(1)], ..Cut::default() }));
     let state = after(format, &state, &log, &Step::LastMessages(1));
@@ -288,7 +297,8 @@ fn a_truncated_window_has_its_parts_in_order() {
     let shown: Vec<_> = served.items.iter().map(|item| (item.origin, item.seqs.clone())).collect();
     let of_log = |seq| (Origin::Log, vec![Seq(seq)]);
     let made_up = [(Origin::Pin, vec![]), (Origin::Notice, vec![])];
-    let parts = [of_log(1), of_log(2), of_log(5), made_up[0].clone(), made_up[1].clone(), of_log(6), of_log(9)];
+    let parts =
+        [of_log(1), of_log(2), of_log(5), made_up[0].clone(), made_up[1].clone(), of_log(6), of_log(9)];
     assert_eq!(shown, parts);
     // The user spoke again since, so the message that was placed again is not needed.
     let mut log = log;

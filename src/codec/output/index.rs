@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! line index   0x184D2A54, bytes that follow in this frame,
-//!              "turnkeep output\n", format,
+//!              "turnkeep output\n", format, bytes of the next,
+//!              what the output is, as JSON,
 //!              for each zstd frame: its line breaks,
 //!              SHA-256 of all other bytes of the tail
 //! seek table   0x184D2A5E, bytes that follow in this frame,
@@ -18,9 +19,9 @@
 //! because the crate that does it, zeekstd, reserves memory for as many frames as
 //! a table claims to have, and would save a few lines; a test reads blobs with it.
 
-use super::FORMAT;
+use super::{About, FORMAT};
 use crate::codec::{CodecError, digest, frame};
-use crate::limits::{OUTPUT_FRAME_RAW_BYTES, OUTPUT_RAW_BYTES_MAX};
+use crate::limits::{OUTPUT_ABOUT_BYTES_MAX, OUTPUT_FRAME_RAW_BYTES, OUTPUT_RAW_BYTES_MAX};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -34,12 +35,14 @@ const SEEKABLE_MAGIC: u32 = 0x8F92_EAB1;
 const NAME: &[u8; 16] = b"turnkeep output\n";
 const NAME_AT: usize = 8;
 const FORMAT_AT: usize = NAME_AT + NAME.len();
-const LINE_BREAKS_AT: usize = FORMAT_AT + 4;
+const ABOUT_BYTES_AT: usize = FORMAT_AT + 4;
+const ABOUT_AT: usize = ABOUT_BYTES_AT + 4;
 /// Bytes between the line breaks and the entries of the seek table: the SHA-256,
 /// magic number and size.
 const MIDDLE_BYTES: usize = 32 + 8;
-/// Bytes after the entries of frames: the index's entry and the footer.
-const END_BYTES: usize = 8 + 9;
+/// Bytes after the entries of frames: the index's entry and the footer. They tell how
+/// long the tail is.
+pub const END_BYTES: usize = 8 + 9;
 /// Bytes for each frame: its line breaks and its entry.
 const FRAME_BYTES: usize = 4 + 8;
 
@@ -51,13 +54,20 @@ pub(super) struct FrameSizes {
     pub(super) line_breaks: u32,
 }
 
-/// The tail of a blob with these frames.
-pub(super) fn encode_tail(frames: &[FrameSizes]) -> Vec<u8> {
+/// The tail of a blob of that output, with these frames.
+pub(super) fn encode_tail(about: &[u8], frames: &[FrameSizes]) -> Vec<u8> {
     let line_breaks: Vec<_> = frames.iter().flat_map(|frame| frame.line_breaks.to_le_bytes()).collect();
-    let index_bytes = LINE_BREAKS_AT + line_breaks.len() + 32;
-    let index =
-        [&INDEX_MAGIC.to_le_bytes()[..], &number(index_bytes - 8), NAME, &FORMAT.to_le_bytes(), &line_breaks]
-            .concat();
+    let index_bytes = ABOUT_AT + about.len() + line_breaks.len() + 32;
+    let index = [
+        &INDEX_MAGIC.to_le_bytes()[..],
+        &number(index_bytes - 8),
+        NAME,
+        &FORMAT.to_le_bytes(),
+        &number(about.len()),
+        about,
+        &line_breaks,
+    ]
+    .concat();
     let entries = frames.iter().flat_map(|frame| [frame.stored.to_le_bytes(), frame.raw.to_le_bytes()]);
     let entries: Vec<_> = entries.chain([number(index_bytes), number(0)]).flatten().collect();
     let seek_table = [
@@ -73,6 +83,21 @@ pub(super) fn encode_tail(frames: &[FrameSizes]) -> Vec<u8> {
     [&index[..], &sha256.0, &seek_table].concat()
 }
 
+/// Bytes of the tail of a blob that ends with these bytes, [`END_BYTES`] at least.
+pub fn tail_bytes(end: &[u8]) -> Result<u64, CodecError> {
+    /// Most frames that a blob may have.
+    const FRAMES_MAX: u64 = OUTPUT_RAW_BYTES_MAX / OUTPUT_FRAME_RAW_BYTES as u64;
+    let damaged = || CodecError::damaged("the end of a tool output");
+    let end = end.last_chunk::<END_BYTES>().ok_or_else(damaged)?;
+    let number = |at: usize| number_at(end, at).map(u64::from);
+    let (index, frames) = (number(0).ok_or_else(damaged)?, number(8).ok_or_else(damaged)?);
+    let index_max = ABOUT_AT as u64 + OUTPUT_ABOUT_BYTES_MAX as u64 + 4 * FRAMES_MAX + 32;
+    if number(13) != Some(u64::from(SEEKABLE_MAGIC)) || index > index_max || frames > FRAMES_MAX + 1 {
+        return Err(damaged());
+    }
+    Ok(index + 8 + 8 * frames + 9)
+}
+
 /// A number of the tail. That of an output of the largest size is near 2^20.
 fn number(number: usize) -> [u8; 4] {
     u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes()
@@ -82,10 +107,15 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = u32> {
     bytes.as_chunks::<4>().0.iter().map(|number| u32::from_le_bytes(*number))
 }
 
-/// The frames of a blob that hold its content, in order.
+fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|number| u32::from_le_bytes(*number))
+}
+
+/// The frames of a blob that hold its content, in order, and what it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     frames: Vec<Frame>,
+    about: Vec<u8>,
 }
 
 /// A frame.
@@ -105,13 +135,15 @@ impl Index {
     /// Decodes the tail of a blob, of which the content's frames end at `tail_at`.
     pub fn decode(tail: &[u8], tail_at: u64) -> Result<Self, CodecError> {
         let damaged = || CodecError::damaged("the tail of a tool output");
-        let (start, rest) = tail.split_at_checked(LINE_BREAKS_AT).ok_or_else(damaged)?;
+        let (start, rest) = tail.split_at_checked(ABOUT_AT).ok_or_else(damaged)?;
         if start.get(NAME_AT..FORMAT_AT) == Some(NAME)
-            && let Some(found) =
-                start.get(FORMAT_AT..).into_iter().flat_map(numbers).find(|found| *found > FORMAT)
+            && let Some(found) = number_at(start, FORMAT_AT).filter(|found| *found > FORMAT)
         {
             return Err(CodecError::NewerFormat { found, newest: FORMAT });
         }
+        let about_bytes = number_at(start, ABOUT_BYTES_AT).and_then(|bytes| usize::try_from(bytes).ok());
+        let about_bytes = about_bytes.filter(|bytes| *bytes <= OUTPUT_ABOUT_BYTES_MAX).ok_or_else(damaged)?;
+        let (about, rest) = rest.split_at_checked(about_bytes).ok_or_else(damaged)?;
         let count = rest.len().saturating_sub(MIDDLE_BYTES + END_BYTES) / FRAME_BYTES;
         if count as u64 * OUTPUT_FRAME_RAW_BYTES as u64 > OUTPUT_RAW_BYTES_MAX {
             return Err(CodecError::damaged("the tail of a tool output is too large"));
@@ -122,8 +154,8 @@ impl Index {
             .zip(numbers(entries).step_by(2).zip(numbers(entries).skip(1).step_by(2)))
             .map(|(line_breaks, (stored, raw))| FrameSizes { stored, raw, line_breaks })
             .collect();
-        // All else in a tail follows from the sizes.
-        if encode_tail(&sizes) != tail {
+        // All else in a tail follows from these.
+        if encode_tail(about, &sizes) != tail {
             return Err(damaged());
         }
         let mut frames = Vec::with_capacity(count);
@@ -142,7 +174,12 @@ impl Index {
         if stored != tail_at {
             return Err(damaged());
         }
-        Ok(Self { frames })
+        Ok(Self { frames, about: about.to_vec() })
+    }
+
+    /// What the blob says that it is.
+    pub fn about(&self) -> Result<About, CodecError> {
+        About::decode(&self.about)
     }
 
     /// All frames, in order.

@@ -1,9 +1,10 @@
 //! Writing the blob of a tool output.
 
+use super::About;
 use super::index::{FrameSizes, encode_tail};
 use crate::codec::frame;
-use crate::limits::{OUTPUT_FRAME_RAW_BYTES, OUTPUT_RAW_BYTES_MAX};
-use crate::model::Digest;
+use crate::limits::{OUTPUT_ABOUT_BYTES_MAX, OUTPUT_FRAME_RAW_BYTES, OUTPUT_RAW_BYTES_MAX};
+use crate::model::{Digest, Output};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::io::{Error, ErrorKind, Result, Write};
@@ -27,6 +28,14 @@ pub struct Summary {
     pub stored_sha256: Digest,
     /// Where in the blob its tail begins.
     pub tail_at: u64,
+}
+
+impl Summary {
+    /// The output, of which this is known beside.
+    pub fn output(&self, about: About, key: Option<String>) -> Output {
+        let about = About { bytes: self.raw_bytes, lines: self.lines, sha256: self.raw_sha256, ..about };
+        about.into_output(key, self.stored_bytes, self.tail_at)
+    }
 }
 
 /// Writes the blob of a tool output that comes in parts, in memory that grows by
@@ -84,8 +93,10 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is left and the tail. The caller flushes or syncs `to`.
-    pub fn finish(mut self) -> Result<(W, Summary)> {
+    /// Writes what is left and the tail, with what the output is: its `bytes`, `lines`
+    /// and `sha256` become those of the content that came. The caller flushes or syncs
+    /// `to`.
+    pub fn finish(mut self, about: About) -> Result<(W, Summary)> {
         if !self.raw.is_empty() {
             self.write_frame()?;
         }
@@ -94,14 +105,21 @@ impl<W: Write> Writer<W> {
         let raw_bytes = sum(|frame| frame.raw);
         let line_breaks = sum(|frame| frame.line_breaks);
         let tail_at = sum(|frame| frame.stored);
-        self.stored = encode_tail(&self.frames);
-        self.write_stored()?;
         let is_line_open = self.last_byte.is_some_and(|byte| byte != b'\n');
+        let lines = line_breaks + u64::from(is_line_open);
+        let raw_sha256 = Digest(self.raw_sha256.finalize_reset().into());
+        let about = About { bytes: raw_bytes, lines, sha256: raw_sha256, ..about };
+        let about = about.encode().map_err(Error::other)?;
+        if about.len() > OUTPUT_ABOUT_BYTES_MAX {
+            return Err(Error::new(ErrorKind::InvalidInput, "what the tool output is takes too many bytes"));
+        }
+        self.stored = encode_tail(&about, &self.frames);
+        self.write_stored()?;
         let summary = Summary {
             raw_bytes,
-            raw_sha256: Digest(self.raw_sha256.finalize().into()),
+            raw_sha256,
             line_breaks,
-            lines: line_breaks + u64::from(is_line_open),
+            lines,
             stored_bytes: tail_at + self.stored.len() as u64,
             stored_sha256: Digest(self.stored_sha256.finalize().into()),
             tail_at,

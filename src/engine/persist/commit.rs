@@ -33,7 +33,9 @@ impl Engine {
         tip: &Tip,
         draft: &Draft,
     ) -> Result<CommitOutcome, AttemptError> {
-        self.check_journal_room(key, tip, draft).await?;
+        let bytes = draft.body.len() + draft.held_bytes();
+        check_held(draft, bytes)?;
+        self.check_journal_room(key, tip, draft, bytes as u64).await?;
         let entries = if draft.entries.is_empty() {
             TurnEntries::None
         } else {
@@ -58,6 +60,7 @@ impl Engine {
         tip: &Tip,
         draft: &Draft,
     ) -> Result<CommitOutcome, AttemptError> {
+        check_held(draft, draft.held_bytes())?;
         // A retry neither uploads the turn again nor needs the object store.
         self.check_new(key, &draft.turn.request_id).await?;
         let branch = BranchKey { tenant: key.tenant.clone(), branch: draft.turn.branch.clone() };
@@ -70,7 +73,8 @@ impl Engine {
                 Ok(Some((run, _))) => run,
                 Ok(None) => return Ok(CommitOutcome::NotAsExpected),
                 Err(error @ Error::Unavailable { .. }) => {
-                    if self.inner.options.seal_every_turn || draft.body.len() > JOURNAL_TURN_BYTES_MAX {
+                    let bytes = draft.body.len() + draft.held_bytes();
+                    if self.inner.options.seal_every_turn || bytes > JOURNAL_TURN_BYTES_MAX {
                         return Err(error.into());
                     }
                     tracing::warn!(session = %key.session, error = %error, "large turn goes to the journal");
@@ -78,6 +82,10 @@ impl Engine {
                 }
                 Err(error) => return Err(error.into()),
             };
+            if draft.held_bytes() > 0 {
+                let added = (draft.held_bytes() as u64).saturating_sub(run.journal_bytes);
+                self.check_journal_room(key, tip, draft, added).await?;
+            }
             let generation = run.generation;
             match self.commit(draft.to_commit(key, tip, TurnEntries::Segment(run))?).await {
                 Err(AttemptError::Failed(Error::Internal { source: Some(source), .. }))
@@ -85,7 +93,7 @@ impl Engine {
                 {
                     let meta = self.inner.meta.as_ref();
                     self.inner.generation.replace_fenced(meta, generation, self.now()).await?;
-                    if !draft.outputs.is_empty() {
+                    if draft.outputs.iter().any(|output| output.held.is_none()) {
                         return Err(AttemptError::OutputsFenced);
                     }
                 }
@@ -98,7 +106,8 @@ impl Engine {
     /// Commits and, if the outcome is not known, reads it back.
     async fn commit(&self, new: NewTurn) -> Result<CommitOutcome, AttemptError> {
         let (key, turn) = (new.key.clone(), new.turn.turn.clone());
-        let generations: Vec<_> = new.outputs.iter().map(|output| output.generation).collect();
+        let put = new.outputs.iter().filter(|output| output.held.is_none());
+        let generations: Vec<_> = put.map(|output| output.generation).collect();
         let error = match self.inner.meta.commit_turn(new).await {
             Ok(outcome) => return Ok(outcome),
             Err(error) => error,
@@ -146,8 +155,9 @@ impl Engine {
         key: &SessionKey,
         tip: &Tip,
         draft: &Draft,
+        added: u64,
     ) -> Result<(), AttemptError> {
-        let bytes_after = |tip: &Tip| tip.head.journal_bytes.saturating_add(draft.body.len() as u64);
+        let bytes_after = |tip: &Tip| tip.head.journal_bytes.saturating_add(added);
         if bytes_after(tip) <= JOURNAL_SESSION_BYTES_MAX {
             return Ok(());
         }
@@ -171,7 +181,7 @@ impl Engine {
             metrics::counter!("turnkeep_output_raw_bytes_total").increment(output.bytes);
         }
         let mut tip = cached.tip.clone();
-        let journaled = draft.body.len() as u64;
+        let journaled = (draft.body.len() + draft.held_bytes()) as u64;
         tip.head.version = draft.turn.version;
         tip.head.branch = draft.turn.branch.clone();
         tip.head.receipt = draft.turn.receipt;
@@ -192,6 +202,16 @@ impl Engine {
         self.extend_window(key, &new.tip, &draft.base, draft.entries);
         self.inner.caches.tips.insert(key.clone(), new);
     }
+}
+
+/// Fails if the outputs of a turn that are to be held are more than one turn may
+/// have in the metadata store, of which it has so many bytes there.
+fn check_held(draft: &Draft, bytes: usize) -> Result<(), Error> {
+    if draft.held_bytes() == 0 || bytes <= JOURNAL_TURN_BYTES_MAX {
+        return Ok(());
+    }
+    let context = format!("put tool outputs, of which {bytes} bytes are too many to be held");
+    Err(Error::of_objects(StoreError::new(ErrorKind::Unavailable, context)))
 }
 
 fn is_fenced(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {

@@ -27,6 +27,11 @@ pub(super) struct Draft {
 }
 
 impl Draft {
+    /// Bytes of its outputs that are to be held.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.outputs.iter().filter_map(|output| output.held.as_ref()).map(Bytes::len).sum()
+    }
+
     pub(super) fn reply_json(&self) -> Result<String, Error> {
         serde_json::to_string(&self.reply).map_err(|error| Error::Internal {
             context: "encode a reply".to_owned(),
@@ -65,6 +70,7 @@ impl Engine {
         let new = prepared.entries.get(base.known..).unwrap_or_default();
         let now = self.now();
         let version = tip.head.version.next();
+        let branch = base.branch.as_ref().map_or(&base.turn.branch, |branch| &branch.id).clone();
         let mut seq = base.turn.last_seq;
         let mut prefix_digest = base.turn.prefix_digest;
         let mut calls = CallTracker::new(tip.session.format, base.turn.calls.clone());
@@ -78,16 +84,17 @@ impl Engine {
             if let Some(reading) = &entry.reading {
                 late_result |= calls.push(seq, reading).has_late_result();
             }
-            for TurnOutput { output, generation } in entry.outputs.iter().cloned() {
+            for TurnOutput { output, held, generation } in entry.outputs.iter().cloned() {
                 offloaded.push(OffloadedResult {
                     seq,
                     output: output.id.clone(),
                     tool_call_id: output.tool_call_id.clone(),
                     bytes: output.bytes,
                 });
-                // As an output that was stored before the turn.
-                let output = Output { version: tip.head.version, ..output };
-                outputs.push(TurnOutput { output, generation });
+                // As an output that was stored before the turn. The branch may be
+                // another than at an attempt before.
+                let output = Output { branch: branch.clone(), version: tip.head.version, ..output };
+                outputs.push(TurnOutput { output, held, generation });
             }
             entries.push(Entry {
                 seq,
@@ -101,7 +108,7 @@ impl Engine {
         check_pending_calls(request.input.field(), calls.state())?;
         let tokens = entries.iter().map(|entry| entry.tokens).sum();
         let mut turn = Turn {
-            branch: base.branch.as_ref().map_or(&base.turn.branch, |branch| &branch.id).clone(),
+            branch,
             version,
             kind: if base.branch.is_some() { TurnKind::Rewind } else { TurnKind::Persist },
             base_version: if base.branch.is_some() { base.turn.version } else { Version(0) },

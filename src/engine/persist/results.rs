@@ -5,7 +5,7 @@ use super::Base;
 use super::commit::AttemptError;
 use super::prepared::{Prepared, PreparedRequest, shown_calls};
 use super::request::PersistRequest;
-use crate::codec::output::{FORMAT, Summary, Writer};
+use crate::codec::output::{About, Writer};
 use crate::engine::offload::HEAD_PERCENT;
 use crate::engine::{Engine, Error, compute, keys};
 use crate::format;
@@ -14,11 +14,12 @@ use crate::model::{
     BranchId, ChangedEntry, Digest, GenerationId, Output, OutputId, OutputName, Session, Version,
 };
 use crate::preview::{oversized_media, oversized_results};
+use crate::store::StoreError;
 use crate::store::meta::{SessionKey, Tip, TurnOutput};
-use crate::store::{ErrorKind, StoreError};
 use crate::tokens::TokenCounter;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use std::borrow::Cow;
 
 /// Outputs of one turn that are put at the same time.
 const PUTS: usize = 4;
@@ -41,13 +42,15 @@ struct Blob {
 struct Place {
     key: SessionKey,
     branch: BranchId,
+    /// The session's.
+    version: Version,
     generation: GenerationId,
 }
 
 impl Engine {
     /// Puts results of new entries that are too long into the object store and
-    /// their previews into the entries. If the object store fails, the entries that
-    /// are left stay whole: a turn does not depend on it.
+    /// their previews into the entries. If the object store fails, what is left is to
+    /// be held in the metadata store: a turn does not depend on it.
     pub(super) async fn offload_results(
         &self,
         request: &PersistRequest,
@@ -60,7 +63,8 @@ impl Engine {
         }
         let branch = base.branch.as_ref().map_or(&tip.head.branch, |branch| &branch.id).clone();
         let generation = self.inner.generation.current();
-        let place = Place { key: request.key.clone(), branch, generation };
+        let place = Place { key: request.key.clone(), branch, version: tip.head.version, generation };
+        let mut is_down = false;
         for entry in prepared.entries.get_mut(base.known..).unwrap_or_default() {
             if entry.is_checked || entry.reading.is_none() {
                 continue;
@@ -71,15 +75,18 @@ impl Engine {
             if let Some(changed) = changed.await?? {
                 // A retry neither puts them again nor needs the object store.
                 self.check_new(&request.key, &request.request_id).await?;
-                match self.put_outputs(&changed).await {
-                    Ok(()) => self.exchange(&tip.session, entry, changed).await?,
-                    Err(error) if is_outage(&error) => {
-                        metrics::counter!("turnkeep_outputs_left_inline_total").increment(1);
-                        tracing::warn!(session = %request.key.session, error = %error, "a tool result stays whole");
-                        return Ok(());
+                // Whoever has waited once for a store that is down does not again.
+                if !is_down {
+                    match self.put_outputs(&changed).await {
+                        Ok(()) => {}
+                        Err(error) if self.may_hold(&error) => {
+                            tracing::warn!(session = %request.key.session, error = %error, "tool outputs are held");
+                            is_down = true;
+                        }
+                        Err(error) => return Err(Error::of_objects(error).into()),
                     }
-                    Err(error) => return Err(Error::of_objects(error).into()),
                 }
+                self.exchange(&tip.session, entry, changed, is_down).await?;
             }
             entry.is_checked = true;
         }
@@ -92,8 +99,15 @@ impl Engine {
         stream::iter(blobs).map(put).buffer_unordered(PUTS).try_collect().await
     }
 
-    /// Gives an entry its new payload. What it is compared by stays as it came in.
-    async fn exchange(&self, session: &Session, entry: &mut Prepared, changed: Changed) -> Result<(), Error> {
+    /// Gives an entry its new payload, and the outputs, whose blobs are put or to be
+    /// held. What it is compared by stays as it came in.
+    async fn exchange(
+        &self,
+        session: &Session,
+        entry: &mut Prepared,
+        changed: Changed,
+        is_held: bool,
+    ) -> Result<(), Error> {
         let Changed { payload, outputs } = changed;
         let (format, counter) = (session.format, TokenCounter::new(session.format, session.tokenizer()));
         entry.payload = payload.clone();
@@ -103,13 +117,26 @@ impl Engine {
         });
         let (tokens, reading) = read.await?;
         (entry.tokens, entry.reading) = (tokens, Some(reading));
-        entry.outputs = outputs.into_iter().map(|(output, _)| output).collect();
+        let hold = |(output, blob): (TurnOutput, Blob)| TurnOutput {
+            output: Output { key: None, ..output.output },
+            held: Some(blob.body),
+            ..output
+        };
+        entry.outputs = if is_held {
+            outputs.into_iter().map(hold).collect()
+        } else {
+            outputs.into_iter().map(|(output, _)| output).collect()
+        };
         Ok(())
     }
 }
 
-fn is_outage(error: &StoreError) -> bool {
-    matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown)
+/// A value that is to be kept as an output.
+struct Found<'a> {
+    id: OutputId,
+    /// Id of its call, name of its tool, and its media type.
+    labels: [String; 3],
+    content: Cow<'a, [u8]>,
 }
 
 /// The entry with texts in place of media that are too large, and then with previews in
@@ -122,10 +149,11 @@ fn change(
 ) -> Result<Option<Changed>, Error> {
     let limit = session.profile.tool_result_limit.unwrap_or_default();
     let counter = TokenCounter::new(session.format, session.tokenizer());
-    let mut outputs = Vec::new();
-    let texts = without_media(engine, session, place, payload, &mut outputs)?;
+    let mut found = Vec::new();
+    let texts = without_media(engine, session, place, payload, &mut found)?;
     let mut values = Vec::new();
-    for oversized in oversized_results(session.format, &texts, limit, counter) {
+    let all = oversized_results(session.format, &texts, limit, counter);
+    for oversized in &all {
         let name = new_name(engine, place)?;
         let content = oversized.content();
         // A limit so small leaves nothing to show.
@@ -133,10 +161,10 @@ fn change(
             continue;
         };
         values.push((oversized.place(), value));
-        let labels = [oversized.call_id(), oversized.tool_name(), oversized.content_type()];
-        outputs.push(output(engine, place, name.output, labels, &content)?);
+        let labels = [oversized.call_id(), oversized.tool_name(), oversized.content_type()].map(label);
+        found.push(Found { id: name.output, labels, content });
     }
-    if outputs.is_empty() {
+    if found.is_empty() {
         return Ok(None);
     }
     let changed = Bytes::from(format::with_values(&texts, &values));
@@ -144,9 +172,8 @@ fn change(
         stored: format::canonical_digest(&changed),
         received: format::canonical_digest(payload),
     };
-    for (output, _) in &mut outputs {
-        output.output.entry = Some(entry);
-    }
+    let outputs =
+        found.into_iter().map(|found| output(engine, place, found, entry)).collect::<Result<_, _>>()?;
     Ok(Some(Changed { payload: changed, outputs }))
 }
 
@@ -156,19 +183,20 @@ fn without_media(
     session: &Session,
     place: &Place,
     payload: &Bytes,
-    outputs: &mut Vec<(TurnOutput, Blob)>,
+    found: &mut Vec<Found<'_>>,
 ) -> Result<Bytes, Error> {
     let limits = session.profile.media_limits.unwrap_or_default();
-    let found = oversized_media(session.format, payload, limits);
-    if found.is_empty() {
+    let all = oversized_media(session.format, payload, limits);
+    if all.is_empty() {
         return Ok(payload.clone());
     }
-    let mut values = Vec::with_capacity(found.len());
-    for media in found {
+    let mut values = Vec::with_capacity(all.len());
+    for media in all {
         let name = new_name(engine, place)?;
         values.push((media.place(), media.replaced(&name.storage_ref())));
-        let labels = [media.call_id(), media.tool_name(), media.content_type()];
-        outputs.push(output(engine, place, name.output, labels, &media.content())?);
+        let labels = [media.call_id(), media.tool_name(), media.content_type()].map(label);
+        let content = Cow::Owned(media.content());
+        found.push(Found { id: name.output, labels, content });
     }
     Ok(format::with_values(payload, &values).into())
 }
@@ -182,39 +210,37 @@ fn new_name(engine: &Engine, place: &Place) -> Result<OutputName, Error> {
 fn output(
     engine: &Engine,
     place: &Place,
-    id: OutputId,
-    [call_id, tool_name, content_type]: [&str; 3],
-    content: &[u8],
+    found: Found<'_>,
+    entry: ChangedEntry,
 ) -> Result<(TurnOutput, Blob), Error> {
     let encoding = |error: std::io::Error| Error::Internal {
         context: "encode an output".to_owned(),
         source: Some(error.into()),
     };
+    let Found { id, labels: [tool_call_id, tool_name, content_type], content } = found;
     let mut writer = Writer::new(Vec::new()).map_err(encoding)?;
-    writer.push(content).map_err(encoding)?;
-    let (body, summary) = writer.finish().map_err(encoding)?;
-    let Summary { raw_bytes, raw_sha256, lines, stored_bytes, stored_sha256, tail_at, .. } = summary;
-    let key = keys::output(&engine.inner.entropy, &place.key.tenant, &place.branch, &id, place.generation);
-    let output = Output {
-        id,
+    writer.push(&content).map_err(encoding)?;
+    let about = About {
+        tenant: place.key.tenant.clone(),
+        session: place.key.session.clone(),
         branch: place.branch.clone(),
-        version: Version(0),
-        tool_call_id: label(call_id),
-        tool_name: label(tool_name),
-        content_type: label(content_type),
-        bytes: raw_bytes,
+        version: place.version,
+        output: id.clone(),
+        tool_call_id,
+        tool_name,
+        content_type,
+        bytes: 0,
         characters: content.iter().filter(|byte| **byte & 0xc0 != 0x80).count() as u64,
-        lines,
-        sha256: raw_sha256,
-        key: Some(key.clone()),
-        stored_bytes,
-        tail_at,
-        format: FORMAT,
+        lines: 0,
+        sha256: Digest::default(),
         created_at: engine.now(),
-        entry: None,
+        entry: Some(entry),
     };
-    let output = TurnOutput { output, generation: place.generation };
-    Ok((output, Blob { key, body: body.into(), sha256: stored_sha256 }))
+    let (body, summary) = writer.finish(about.clone()).map_err(encoding)?;
+    let key = keys::output(&engine.inner.entropy, &place.key.tenant, &place.branch, &id, place.generation);
+    let output = summary.output(about, Some(key.clone()));
+    let output = TurnOutput { output, held: None, generation: place.generation };
+    Ok((output, Blob { key, body: body.into(), sha256: summary.stored_sha256 }))
 }
 
 /// As much of a name as a label may have.

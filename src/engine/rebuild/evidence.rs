@@ -1,6 +1,7 @@
 //! What the blobs of a bucket say, before any of it is believed.
 
 use super::RebuildReport;
+use super::outputs::{self, FoundOutput};
 use crate::clock::Micros;
 use crate::codec::digest;
 use crate::codec::manifest::{self, Manifest};
@@ -9,7 +10,7 @@ use crate::engine::Error;
 use crate::engine::fsck::Finding;
 use crate::engine::keys::{self, Kind, LedgerEntry};
 use crate::limits::SEGMENT_RAW_BYTES_MAX;
-use crate::model::{BranchId, Segment, SessionId, TenantId, Version, WireFormat};
+use crate::model::{BranchId, OutputId, Segment, SessionId, TenantId, Version, WireFormat};
 use crate::store::BlobStore;
 use crate::store::meta::RecordedTurn;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -37,6 +38,8 @@ pub(super) struct Evidence {
     /// Keys of all blobs of a session.
     pub(super) blobs: BTreeMap<(TenantId, SessionId), Vec<String>>,
     pub(super) deleted: BTreeMap<(TenantId, SessionId), Micros>,
+    /// Tool outputs, each with the blobs that say that they are it.
+    pub(super) outputs: BTreeMap<(TenantId, OutputId), Vec<FoundOutput>>,
 }
 
 /// Reads all blobs.
@@ -58,16 +61,14 @@ pub(super) async fn gather(
             if !is_ledger && kind.is_none() {
                 continue;
             }
-            if kind == Some(Kind::Output) {
-                let problem = "a tool output, whose row cannot be made anew from the blob".to_owned();
-                report.findings.push(Finding { place: blob.key, problem });
-                continue;
-            }
-            let body = blobs.get(&blob.key).await.map_err(Error::of_objects)?;
+            let get = async || blobs.get(&blob.key).await.map_err(Error::of_objects);
             let read = match kind {
-                None | Some(Kind::Output) => evidence.add_ledger_entry(&body),
-                Some(Kind::Segment) => evidence.add_segment(&blob.key, &body),
-                Some(Kind::Manifest) => evidence.add_manifest(&blob.key, &body),
+                None => evidence.add_ledger_entry(&get().await?),
+                Some(Kind::Segment) => evidence.add_segment(&blob.key, &get().await?),
+                Some(Kind::Manifest) => evidence.add_manifest(&blob.key, &get().await?),
+                Some(Kind::Output) => {
+                    outputs::read(blobs, &blob).await?.map(|found| evidence.add_output(found))
+                }
             };
             if let Err(problem) = read {
                 report.findings.push(Finding { place: blob.key, problem });
@@ -100,6 +101,13 @@ impl Evidence {
             positions.iter().map(move |(version, branch)| (tenant, session, branch, *version))
         });
         begun.chain(reached)
+    }
+
+    fn add_output(&mut self, found: FoundOutput) {
+        let tenant = &found.about.tenant;
+        let session = (tenant.clone(), found.about.session.clone());
+        self.blobs.entry(session).or_default().push(found.key.clone());
+        self.outputs.entry((tenant.clone(), found.about.output.clone())).or_default().push(found);
     }
 
     fn add_ledger_entry(&mut self, body: &[u8]) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! Walking all rows, and writing rows that a rebuild found.
 
 use super::connection::{Database, Lane, Sql, Transaction, args};
-use super::{rows, seals, sessions, turns, window_states};
+use super::{outputs, rows, seals, sessions, turns, window_states};
 use crate::model::{Branch, Digest, Head, Preamble, Session, TenantId};
 use crate::store::StoreError;
 use crate::store::meta::{BranchKey, RebuiltRows, SessionKey, Tombstone};
@@ -72,6 +72,9 @@ pub(super) async fn load(db: &dyn Database, new: RebuiltRows) -> Result<(), Stor
     }
     for segment in &new.segments {
         tx.execute(seals::INSERT_SEGMENT, rows::segment_args(tenant, segment)).await?;
+    }
+    for output in &new.outputs {
+        tx.execute(outputs::INSERT, rows::output_args(tenant, output)).await?;
     }
     if let Some(manifest) = &new.manifest {
         let sql =

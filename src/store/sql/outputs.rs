@@ -1,17 +1,23 @@
 //! Tool outputs.
 
 use super::connection::{Database, Lane, Sql, args};
-use super::{deletions, rows};
-use crate::model::{Output, OutputId, TenantId, Version};
+use super::{deletions, held_outputs, rows};
+use crate::model::{Output, OutputId, Version};
 use crate::store::StoreError;
 use crate::store::meta::{BranchKey, NewOutput, SessionKey};
-use bytes::Bytes;
 
 /// Keeps the head from being deleted until the transaction ends; turns do not wait
 /// for it.
 const HOLD_HEAD: Sql = Sql::each(
     "SELECT branch_id, version FROM head WHERE tenant = $1 AND session_id = $2 AND deleted = 0 FOR KEY SHARE",
     "SELECT branch_id, version FROM head WHERE tenant = $1 AND session_id = $2 AND deleted = 0",
+);
+
+/// The same for an output that is held, which takes room of the session's journal.
+const CHARGE_HEAD: Sql = Sql::both(
+    "UPDATE head SET journal_bytes = journal_bytes + $3 \
+     WHERE tenant = $1 AND session_id = $2 AND deleted = 0 AND journal_bytes + $3 <= $4 \
+     RETURNING branch_id, version",
 );
 
 pub(super) const INSERT: Sql = Sql::both(
@@ -44,10 +50,16 @@ macro_rules! of_session {
 
 /// Keeps an output on the branch that its session is on.
 pub(super) async fn add(db: &dyn Database, new: NewOutput) -> Result<Option<Output>, StoreError> {
-    let NewOutput { key, mut output, held, generation } = new;
+    let NewOutput { key, mut output, held, journal_bytes_max, generation } = new;
     let mut tx = db.begin(Lane::Write).await?;
-    tx.hold_generation(generation).await?;
-    let Some(mut head) = tx.query(HOLD_HEAD, args![&key.tenant, &key.session]).await?.pop() else {
+    let head = if let Some(body) = &held {
+        let values = args![&key.tenant, &key.session, body.len() as u64, journal_bytes_max];
+        tx.query(CHARGE_HEAD, values).await?.pop()
+    } else {
+        tx.hold_generation(generation).await?;
+        tx.query(HOLD_HEAD, args![&key.tenant, &key.session]).await?.pop()
+    };
+    let Some(mut head) = head else {
         tx.rollback().await?;
         return Ok(None);
     };
@@ -55,9 +67,7 @@ pub(super) async fn add(db: &dyn Database, new: NewOutput) -> Result<Option<Outp
     output.version = Version(head.next()?);
     tx.execute(INSERT, rows::output_args(&key.tenant, &output)).await?;
     if let Some(body) = &held {
-        let hold =
-            Sql::both("INSERT INTO output_held (tenant, output_id, branch_id, body) VALUES ($1, $2, $3, $4)");
-        tx.execute(hold, args![&key.tenant, &output.id, &output.branch, body]).await?;
+        held_outputs::insert(tx.as_mut(), &key.tenant, &output, body).await?;
     }
     tx.commit().await?;
     Ok(Some(output))
@@ -94,17 +104,6 @@ pub(super) async fn list(
     let before = before.map_or("g", OutputId::as_str);
     let found = db.query(Lane::Read, sql, args![&key.tenant, &key.session, before, limit]).await?;
     found.into_iter().map(|mut row| rows::output(&mut row)).collect()
-}
-
-/// The blob of an output that is held here.
-pub(super) async fn held(
-    db: &dyn Database,
-    tenant: &TenantId,
-    id: &OutputId,
-) -> Result<Option<Bytes>, StoreError> {
-    let sql = Sql::both("SELECT body FROM output_held WHERE tenant = $1 AND output_id = $2");
-    let found = db.query(Lane::Read, sql, args![tenant, id]).await?.pop();
-    found.map(|mut row| row.next::<Vec<u8>>().map(Bytes::from)).transpose()
 }
 
 /// The outputs of a branch.

@@ -126,6 +126,10 @@ pub(super) fn branch_id(row: &mut Row) -> Result<BranchId, StoreError> {
     BranchId::parse(&row.next::<String>()?).map_err(corrupt)
 }
 
+pub(super) fn output_id(row: &mut Row) -> Result<OutputId, StoreError> {
+    OutputId::parse(&row.next::<String>()?).map_err(corrupt)
+}
+
 pub(super) fn micros(row: &mut Row) -> Result<Micros, StoreError> {
     row.next().map(Micros)
 }
@@ -361,7 +365,7 @@ pub(super) use output_columns;
 
 pub(super) fn output(row: &mut Row) -> Result<Output, StoreError> {
     Ok(Output {
-        id: OutputId::parse(&row.next::<String>()?).map_err(corrupt)?,
+        id: output_id(row)?,
         branch: branch_id(row)?,
         version: Version(row.next()?),
         tool_call_id: row.next()?,

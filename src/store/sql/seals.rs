@@ -80,17 +80,6 @@ pub(super) async fn segments(
     found.into_iter().map(|mut row| rows::segment(&mut row)).collect()
 }
 
-/// Bytes that the segments of a session's own branches take.
-pub(super) async fn segment_bytes(db: &dyn Database, key: &SessionKey) -> Result<u64, StoreError> {
-    let sql = Sql::both(
-        "SELECT CAST(coalesce(sum(segment.stored_bytes), 0) AS BIGINT) FROM segment \
-         JOIN branch ON branch.tenant = segment.tenant AND branch.branch_id = segment.branch_id \
-         WHERE branch.tenant = $1 AND branch.session_id = $2",
-    );
-    let row = db.query(Lane::Read, sql, args![&key.tenant, &key.session]).await?.pop();
-    row.map_or(Ok(0), |mut row| row.next())
-}
-
 /// Branches whose journals are due.
 pub(super) async fn candidates(
     db: &dyn Database,
@@ -261,7 +250,7 @@ pub(super) async fn commit_roll_up(
 
 /// Locks a branch until the transaction ends; false if there is none. What
 /// changes its segments locks it first.
-async fn lock_branch(
+pub(super) async fn lock_branch(
     tx: &mut dyn Transaction,
     tenant: &TenantId,
     branch: &BranchId,

@@ -10,6 +10,20 @@ use crate::store::meta::{
 };
 use crate::store::{ErrorKind, StoreError};
 
+/// Bytes that a session's own branches take in the blob store.
+pub(super) async fn blob_bytes(db: &dyn Database, key: &SessionKey) -> Result<u64, StoreError> {
+    let sql = Sql::both(
+        "SELECT CAST(coalesce(sum(stored_bytes), 0) AS BIGINT) FROM (\
+         SELECT tenant, branch_id, stored_bytes FROM segment WHERE tenant = $1 \
+         UNION ALL SELECT tenant, branch_id, stored_bytes FROM output \
+         WHERE tenant = $1 AND blob_key IS NOT NULL) blob \
+         JOIN branch ON branch.tenant = blob.tenant AND branch.branch_id = blob.branch_id \
+         WHERE branch.tenant = $1 AND branch.session_id = $2",
+    );
+    let row = db.query(Lane::Read, sql, args![&key.tenant, &key.session]).await?.pop();
+    row.map_or(Ok(0), |mut row| row.next())
+}
+
 /// Locks a live session's head until the transaction ends.
 pub(super) const LOCK_HEAD: Sql = Sql::each(
     "SELECT version FROM head WHERE tenant = $1 AND session_id = $2 AND deleted = 0 FOR UPDATE",

@@ -1,7 +1,7 @@
 //! Turns and the journal.
 
 use super::connection::{Arg, Database, Lane, Sql, Transaction, args};
-use super::{outputs, rows, seals, sessions};
+use super::{held_outputs, outputs, rows, seals, sessions};
 use crate::model::{Digest, RequestId, Seq, Version};
 use crate::store::StoreError;
 use crate::store::meta::{
@@ -108,6 +108,8 @@ fn head_args(new: &NewTurn) -> Vec<Arg<'_>> {
         TurnEntries::Journal(row) => i64::try_from(row.body.len()).unwrap_or(i64::MAX),
         TurnEntries::Segment(run) => -i64::try_from(run.journal_bytes).unwrap_or(i64::MAX),
     };
+    let held = new.outputs.iter().filter_map(|output| output.held.as_ref());
+    let held_bytes = held.map(|body| i64::try_from(body.len()).unwrap_or(i64::MAX)).sum::<i64>();
     args![
         &new.key.tenant,
         &new.key.session,
@@ -115,7 +117,7 @@ fn head_args(new: &NewTurn) -> Vec<Arg<'_>> {
         turn.version,
         &turn.branch,
         new.revise_window,
-        journal_bytes,
+        journal_bytes + held_bytes,
         turn.created_at,
         &new.expected.branch,
         new.expected.config_revision,
@@ -142,12 +144,12 @@ fn append_args(new: &NewTurn) -> Result<Vec<Arg<'_>>, StoreError> {
 }
 
 async fn commit_stepwise(tx: &mut dyn Transaction, new: &NewTurn) -> Result<bool, StoreError> {
-    let outputs = new.outputs.iter().map(|output| output.generation);
+    let put = new.outputs.iter().filter(|output| output.held.is_none());
     let of_run = match &new.entries {
         TurnEntries::Segment(run) => Some(run.generation),
         TurnEntries::None | TurnEntries::Journal(_) => None,
     };
-    for generation in outputs.chain(of_run).collect::<BTreeSet<_>>() {
+    for generation in put.map(|output| output.generation).chain(of_run).collect::<BTreeSet<_>>() {
         tx.hold_generation(generation).await?;
     }
     if tx.execute(MOVE_HEAD, head_args(new)).await? != 1 {
@@ -157,8 +159,11 @@ async fn commit_stepwise(tx: &mut dyn Transaction, new: &NewTurn) -> Result<bool
         tx.execute(seals::INSERT_BRANCH, rows::branch_args(&new.key.tenant, branch)).await?;
     }
     tx.execute(INSERT_TURN, rows::turn_args(&new.key.tenant, &new.key.session, &new.turn)?).await?;
-    for TurnOutput { output, .. } in &new.outputs {
+    for TurnOutput { output, held, .. } in &new.outputs {
         tx.execute(outputs::INSERT, rows::output_args(&new.key.tenant, output)).await?;
+        if let Some(body) = held {
+            held_outputs::insert(tx, &new.key.tenant, output, body).await?;
+        }
     }
     match &new.entries {
         TurnEntries::None => {}

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, oneshot};
 use turnkeep::clock::Micros;
 use turnkeep::model::{
-    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RecordedState, RequestId, Segment, Seq, SessionId,
-    TenantId, Version,
+    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RecordedState, RequestId, Segment,
+    Seq, SessionId, TenantId, Version,
 };
 use turnkeep::store::blob::{BlobInfo, BlobUpload};
 use turnkeep::store::meta::{
-    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, JournalRow, NewOutput, NewRollUp, NewSeal,
-    NewSession, NewTurn, NewWindowState, OpenDeletion, RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy,
-    SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
+    BranchKey, CommitOutcome, CreateOutcome, GenerationRow, HeldOutput, JournalRow, NewOutput, NewRollUp,
+    NewSeal, NewSession, NewTurn, NewWindowState, OpenDeletion, OutputMove, RebuiltRows, RecordedTurn,
+    RollUpPolicy, SealCandidate, SealPolicy, SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
 };
 use turnkeep::store::{BlobStore, ErrorKind, MetaStore, StoreError};
 
@@ -243,7 +243,7 @@ gated! {
     update_session(update: SessionUpdate) -> CommitOutcome;
     preamble(key: &SessionKey, at: Version) -> Option<Preamble>;
     preambles(key: &SessionKey) -> Vec<Preamble>;
-    segment_bytes(key: &SessionKey) -> u64;
+    blob_bytes(key: &SessionKey) -> u64;
     commit_turn(new: NewTurn) -> CommitOutcome;
     turn_of_request(key: &SessionKey, id: &RequestId) -> Option<RecordedTurn>;
     settle_turn(key: &SessionKey, id: &RequestId) -> Option<RecordedTurn>;
@@ -264,6 +264,10 @@ gated! {
     output(key: &SessionKey, id: &OutputId) -> Option<Output>;
     outputs(key: &SessionKey, before: Option<&OutputId>, limit: u32) -> Vec<Output>;
     held_output(tenant: &TenantId, id: &OutputId) -> Option<Bytes>;
+    held_outputs(after: Option<&HeldOutput>, limit: u32) -> Vec<HeldOutput>;
+    held_output_count() -> u64;
+    held_output_bytes(key: &SessionKey) -> u64;
+    commit_output_move(moved: OutputMove) -> CommitOutcome;
     outputs_of_branch(key: &BranchKey, after: Option<&OutputId>, limit: u32) -> Vec<Output>;
     delete_session(key: &SessionKey, include_forks: bool, now: Micros, erase_not_before: Micros) -> Vec<SessionId>;
     deletion(key: &SessionKey) -> Option<Deletion>;

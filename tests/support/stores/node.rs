@@ -89,6 +89,7 @@ impl Node {
             reserve_tokens: None,
             fixed_overhead_tokens: 0,
             close_pending: false,
+            is_whole: false,
         };
         self.engine.restore(restore).await
     }

@@ -121,6 +121,7 @@ impl Line {
             turn: self.tip.clone(),
             preamble: self.preamble.clone(),
             source: None,
+            window_state: (0, 0),
         }
     }
 
