@@ -30,7 +30,7 @@ struct Echo {
 
 /// As long as the service's.
 fn window_id() -> String {
-    "w".repeat(100)
+    "w".repeat(142)
 }
 
 type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -137,6 +137,34 @@ impl TranscriptService for Echo {
         _: Request<pb::SearchTranscriptRequest>,
     ) -> Result<Response<Self::SearchTranscriptStream>, Status> {
         Err(Status::unimplemented("the echo has no log"))
+    }
+
+    async fn compact_transcript(
+        &self,
+        _: Request<pb::CompactTranscriptRequest>,
+    ) -> Result<Response<pb::CompactTranscriptResponse>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+
+    async fn list_compactions(
+        &self,
+        _: Request<pb::ListCompactionsRequest>,
+    ) -> Result<Response<pb::ListCompactionsResponse>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+
+    async fn get_compaction(
+        &self,
+        _: Request<pb::GetCompactionRequest>,
+    ) -> Result<Response<pb::Compaction>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+
+    async fn undo_compaction(
+        &self,
+        _: Request<pb::UndoCompactionRequest>,
+    ) -> Result<Response<pb::Compaction>, Status> {
+        Err(Status::unimplemented("not measured"))
     }
 }
 
