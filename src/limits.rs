@@ -283,6 +283,36 @@ pub const TRUNCATE_FLOOR_PERCENT: u64 = 80;
 /// Share of a truncated window that system and developer messages from the midst of
 /// what left may take, in percent.
 pub const KEPT_SYSTEM_PERCENT: u64 = 10;
+/// Most tokens of the newest steps that stay when the middle is summarized.
+pub const TAIL_TOKENS_MAX: u64 = 20_000;
+/// Tokens of the newest tool results that are never snipped, unless a quarter of the
+/// usable window is less.
+pub const SNIP_PROTECTED_TOKENS: u64 = 40_000;
+/// Most tokens of the source that a summarizer is given; of more, both ends.
+pub const SUMMARIZER_SOURCE_TOKENS: u64 = 100_000;
+/// How long a summary that is made in the background may take.
+pub const SUMMARIZER_CLAIM: Duration = Duration::from_mins(5);
+/// How long a session gets no summary after one failed.
+pub const SUMMARIZER_COOLDOWN: Duration = Duration::from_mins(5);
+/// Failures in a row after which no summaries are asked for at all for a while.
+pub const SUMMARIZER_FAILURES_MAX: u32 = 5;
+/// That while.
+pub const SUMMARIZER_BREAK: Duration = Duration::from_mins(1);
+
+/// Share of the usable window that what stands for the entries that left may take,
+/// in percent, and its bounds in tokens.
+pub const SUMMARY_PERCENT: u64 = 5;
+/// See [`SUMMARY_PERCENT`].
+pub const SUMMARY_TOKENS_MIN: u64 = 2_000;
+/// See [`SUMMARY_PERCENT`].
+pub const SUMMARY_TOKENS_MAX: u64 = 10_000;
+/// Largest part of a small window that it may take: an eighth.
+pub const SUMMARY_DIVISOR: u64 = 8;
+/// Share of it that the ledger may take, in percent.
+pub const LEDGER_PERCENT: u64 = 30;
+/// Losses that the record of a compaction lists.
+pub const AUDIT_LOSSES_MAX: usize = 200;
+
 /// Longest name of a pin, in characters.
 pub const PIN_NAME_CHARS_MAX: usize = 64;
 /// Longest text of a pin, in bytes.

@@ -57,6 +57,7 @@ impl Engine {
             drop(held);
             if reply.is_ok() {
                 engine.truncate_if_over(&key).await;
+                engine.tend(&key).await;
             }
             reply
         })
