@@ -40,6 +40,9 @@ const ENTRY_OVERHEAD_BYTES: usize = 256;
 /// change of threads than they win.
 const BATCH_BYTES: usize = 2 << 20;
 
+/// Bytes that are prepared in about the time in which an entry is taken in.
+const TAKE_IN_BYTES: usize = 100;
+
 /// Batches of one restore that are prepared at the same time.
 const BATCHES: usize = 4;
 
@@ -113,12 +116,10 @@ impl Assembled {
     pub(super) async fn extended(mut self, entries: Vec<Entry>, version: Version) -> Result<Self, Error> {
         let prepare = self.assembler.preparation();
         let mut batches = stream::iter(batches(entries))
-            .map(|(bytes, batch)| {
-                compute(bytes, move || (bytes, batch.into_iter().map(prepare).collect::<Vec<_>>()))
-            })
+            .map(|(bytes, batch)| compute(bytes, move || batch.into_iter().map(prepare).collect::<Vec<_>>()))
             .buffered(BATCHES);
-        while let Some((bytes, batch)) = batches.try_next().await? {
-            self = compute(bytes, move || {
+        while let Some(batch) = batches.try_next().await? {
+            self = compute(batch.len() * TAKE_IN_BYTES, move || {
                 self.take_in(batch.into_iter());
                 self
             })
