@@ -167,6 +167,11 @@ struct Inner {
 /// Branches that may wait for a seal; a scan finds those that do not fit.
 const DUE_QUEUE: usize = 1024;
 
+/// Times that a query is asked until a database plans it no more. Postgres plans
+/// one anew five times before it keeps a plan:
+/// <https://www.postgresql.org/docs/15/sql-prepare.html>.
+const PREPARATIONS: usize = 6;
+
 impl Engine {
     /// An engine over stores whose schema is up to date. Registers a writer
     /// generation and starts the background work.
@@ -183,8 +188,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Asks what a restore asks, of nothing: a database takes several times as long
-    /// for the first query of a kind as for others, and the first caller need not
+    /// Asks what a restore asks, of nothing: a database takes many times as long
+    /// for the first queries of a kind as for others, and the first caller need not
     /// wait for that.
     async fn prepare_queries(&self) -> Result<(), Error> {
         let no_name = |error: InvalidName| Error::internal(error.to_string());
@@ -192,10 +197,12 @@ impl Engine {
         let session = SessionId::parse("none").map_err(no_name)?;
         let branch = BranchId::parse("none").map_err(no_name)?;
         let (key, branch) = (SessionKey { tenant: tenant.clone(), session }, BranchKey { tenant, branch });
-        self.inner.meta.tip(&key, Some(Version(0))).await?;
-        self.inner.meta.lineage(&branch).await?;
-        self.inner.meta.journal(&branch, Version(0), Version(0)).await?;
-        self.inner.meta.segments(&branch, Seq(0), Seq(0)).await?;
+        for _ in 0..PREPARATIONS {
+            self.inner.meta.tip(&key, Some(Version(0))).await?;
+            self.inner.meta.lineage(&branch).await?;
+            self.inner.meta.journal(&branch, Version(0), Version(0)).await?;
+            self.inner.meta.segments(&branch, Seq(0), Seq(0)).await?;
+        }
         Ok(())
     }
 

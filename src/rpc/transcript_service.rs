@@ -200,7 +200,7 @@ impl pb::transcript_service_server::TranscriptService for Transcripts {
         &self,
         request: Request<pb::RestoreTranscriptRequest>,
     ) -> Result<Response<Self::RestoreTranscriptStream>, Status> {
-        observe("RestoreTranscript", self.restore(request.into_inner())).await
+        observe("RestoreTranscript", Box::pin(self.restore(request.into_inner()))).await
     }
 
     type ReadTranscriptStream = Messages<pb::ReadTranscriptResponse>;
