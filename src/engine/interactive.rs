@@ -95,6 +95,22 @@ struct Summarized {
     report: SummarizerReport,
 }
 
+/// What became of an attempt at a summary.
+enum Claimed {
+    /// It was made, or failed.
+    Made(Box<Summarized>),
+    /// Another makes one.
+    ByOthers,
+    /// There is none to be had now.
+    Nothing,
+}
+
+/// Stands for whoever holds a claim after a failure.
+const FAILED: &str = "failed";
+
+/// Pause between looks whether a summary that another makes is there.
+const SUMMARY_POLL: Duration = Duration::from_millis(100);
+
 fn first_kept(state: &WindowState) -> Seq {
     state.cut.as_ref().map_or(Seq(0), |cut| cut.first_kept)
 }
@@ -173,14 +189,18 @@ impl Engine {
         if !is_over(options.collapse_percent) {
             return Ok(false);
         }
-        let wait = Duration::from_secs(options.wait_seconds);
-        if self.may_summarize() {
-            let made = clock::deadline(wait, self.summarize(key, Deadline::after(wait))).await;
-            match made {
-                Some(Ok(Some(made))) => return self.replace_middle(key, made).await,
-                Some(Ok(None)) => return Ok(false),
-                Some(Err(error)) => return Err(error),
-                None => self.note_summarizer(false),
+        let deadline = Deadline::after(Duration::from_secs(options.wait_seconds));
+        while self.may_summarize() && !deadline.left().is_zero() {
+            match self.claimed_summary(key, &deadline).await? {
+                Claimed::Made(made) if made.text.is_ok() => return self.adopt(key).await,
+                Claimed::Made(made) => return self.replace_middle(key, *made).await,
+                Claimed::Nothing => break,
+                Claimed::ByOthers => {
+                    clock::sleep(SUMMARY_POLL).await;
+                    if self.adopt(key).await? {
+                        return Ok(true);
+                    }
+                }
             }
         }
         let (tip, _, live) = self.current(key).await?;
@@ -235,7 +255,7 @@ impl Engine {
     /// Adopts the summary that was prepared, if there is one that still goes with the
     /// window.
     async fn adopt(&self, key: &SessionKey) -> Result<bool, Error> {
-        let Some(body) = self.inner.meta.pending_summary(key).await? else { return Ok(false) };
+        let Some((_, Some(body))) = self.inner.meta.pending_summary(key).await? else { return Ok(false) };
         let Ok(Prepared { branch, first_kept: base, cut, text, report }) = serde_json::from_str(&body) else {
             self.inner.meta.drop_summary(key).await?;
             return Ok(false);
@@ -251,37 +271,53 @@ impl Engine {
     /// Makes a summary beforehand. One replica at a time does; after a failure none
     /// does for a while.
     async fn prepare_summary(&self, key: &SessionKey) -> Result<(), Error> {
-        if !self.may_summarize() {
-            return Ok(());
+        if self.may_summarize() {
+            self.claimed_summary(key, &Deadline::after(SUMMARIZER_CLAIM)).await?;
         }
+        Ok(())
+    }
+
+    /// Claims the making of a summary, has it made, and keeps it for whoever needs it
+    /// first.
+    async fn claimed_summary(&self, key: &SessionKey, deadline: &Deadline) -> Result<Claimed, Error> {
+        let meta = self.inner.meta.as_ref();
         let now = self.now();
         let token = self.inner.entropy.id(now);
-        let until = now.plus(SUMMARIZER_CLAIM);
-        if !self.inner.meta.claim_summary(key, &token, now, until).await? {
-            return Ok(());
+        if !meta.claim_summary(key, &token, now, now.plus(SUMMARIZER_CLAIM)).await? {
+            let standing = meta.pending_summary(key).await?;
+            let has_failed = standing.is_some_and(|(token, body)| token == FAILED && body.is_none());
+            return Ok(if has_failed { Claimed::Nothing } else { Claimed::ByOthers });
         }
         let (tip, _, live) = self.current(key).await?;
         let base = first_kept(&live.lock().state);
-        let made = self.summarize(key, Deadline::after(SUMMARIZER_CLAIM)).await?;
-        match made {
+        let left = Deadline::after(deadline.left());
+        let made = clock::deadline(deadline.left(), self.summarize(key, left)).await;
+        if made.is_none() {
+            self.note_summarizer(false);
+        }
+        let made = made.transpose()?.flatten();
+        match &made {
             Some(Summarized { cut, text: Ok(text), report }) => {
-                let prepared =
-                    Prepared { branch: tip.head.branch.clone(), first_kept: base, cut, text, report };
+                let (branch, text) = (tip.head.branch.clone(), text.clone());
+                let (cut, report) = (cut.clone(), report.clone());
+                let prepared = Prepared { branch, first_kept: base, cut, text, report };
                 let body = serde_json::to_string(&prepared).map_err(|error| Error::Internal {
                     context: "encode a summary".to_owned(),
                     source: Some(error.into()),
                 })?;
-                self.inner.meta.keep_summary(key, &token, &body).await?;
+                meta.keep_summary(key, &token, &body).await?;
             }
-            Some(Summarized { text: Err(failure), .. }) => {
-                tracing::warn!(session = %key.session, failure, "a summary was not prepared");
-                // The claim stands, so that nobody tries again at once.
-                let until = self.now().plus(SUMMARIZER_COOLDOWN);
-                self.inner.meta.claim_summary(key, &token, now, until).await?;
+            failed => {
+                let failure =
+                    failed.as_ref().map_or("no summary in time", |made| made.report.failure.as_str());
+                tracing::warn!(session = %key.session, failure, "a summary failed");
+                // A claim by nobody stands, so that none is tried again at once.
+                meta.drop_summary(key).await?;
+                let now = self.now();
+                meta.claim_summary(key, FAILED, now, now.plus(SUMMARIZER_COOLDOWN)).await?;
             }
-            None => self.inner.meta.drop_summary(key).await?,
         }
-        Ok(())
+        Ok(made.map_or(Claimed::Nothing, |made| Claimed::Made(Box::new(made))))
     }
 
     /// Has a model summarize all but the newest steps. Nothing is locked meanwhile.

@@ -254,7 +254,8 @@ impl Engine {
             }
             let window = state.assembler.window(request.close_pending);
             let filled = window.tokens().saturating_add(preamble.map_or(0, |preamble| preamble.tokens));
-            match tip.session.profile.room(request.reserve_tokens, request.fixed_overhead_tokens) {
+            // Not the request's room: what it alone makes necessary is not recorded.
+            match tip.session.profile.room(None, 0) {
                 Some(room) if attempt == 1 && self.wants_relief(&tip, room, filled) => {
                     Look::Pressed(room, filled)
                 }

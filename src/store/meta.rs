@@ -525,8 +525,9 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     /// Keeps a summary that was made under a claim, if that still stands.
     async fn keep_summary(&self, key: &SessionKey, token: &str, body: &str) -> Result<bool, StoreError>;
 
-    /// The summary that waits, as JSON.
-    async fn pending_summary(&self, key: &SessionKey) -> Result<Option<String>, StoreError>;
+    /// The claim that stands, by its token, and the summary once it is made, as JSON.
+    async fn pending_summary(&self, key: &SessionKey)
+    -> Result<Option<(String, Option<String>)>, StoreError>;
 
     /// Drops a claim, or the summary that waits.
     async fn drop_summary(&self, key: &SessionKey) -> Result<(), StoreError>;

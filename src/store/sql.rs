@@ -146,7 +146,10 @@ impl MetaStore for SqlMetaStore {
         window_states::keep_summary(self.db.as_ref(), key, token, body).await
     }
 
-    async fn pending_summary(&self, key: &SessionKey) -> Result<Option<String>, StoreError> {
+    async fn pending_summary(
+        &self,
+        key: &SessionKey,
+    ) -> Result<Option<(String, Option<String>)>, StoreError> {
         window_states::pending_summary(self.db.as_ref(), key).await
     }
 

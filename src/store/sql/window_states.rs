@@ -126,10 +126,10 @@ pub(super) async fn keep_summary(
 pub(super) async fn pending_summary(
     db: &dyn Database,
     key: &SessionKey,
-) -> Result<Option<String>, StoreError> {
-    let sql = Sql::both("SELECT body FROM pending_summary WHERE tenant = $1 AND session_id = $2");
+) -> Result<Option<(String, Option<String>)>, StoreError> {
+    let sql = Sql::both("SELECT token, body FROM pending_summary WHERE tenant = $1 AND session_id = $2");
     let found = db.query(Lane::Read, sql, args![&key.tenant, &key.session]).await?.pop();
-    Ok(found.map(|mut row| row.next::<Option<String>>()).transpose()?.flatten())
+    found.map(|mut row| Ok((row.next()?, row.next()?))).transpose()
 }
 
 /// Drops a claim, or the summary that waits.

@@ -258,7 +258,7 @@ gated! {
     commit_window_state(new: NewWindowState) -> CommitOutcome;
     claim_summary(key: &SessionKey, token: &str, now: Micros, until: Micros) -> bool;
     keep_summary(key: &SessionKey, token: &str, body: &str) -> bool;
-    pending_summary(key: &SessionKey) -> Option<String>;
+    pending_summary(key: &SessionKey) -> Option<(String, Option<String>)>;
     drop_summary(key: &SessionKey) -> ();
     seal_candidates(policy: SealPolicy, now: Micros, limit: u32) -> Vec<SealCandidate>;
     commit_seal(seal: NewSeal) -> CommitOutcome;
