@@ -43,17 +43,21 @@ const LAYERS: [&str; 22] = [
 /// Modules of one layer that use others of it which are neither their parents
 /// nor their children.
 const SIDEWAYS: &[(&str, &[&str])] = &[
+    ("cli::compact", &["cli::compactions", "cli::output"]),
+    ("cli::compactions", &["cli::output", "cli::pin"]),
     ("cli::fsck", &["cli::output"]),
     ("cli::import", &["cli::output"]),
     ("cli::import::growth", &["cli::transcript"]),
     ("cli::migrate", &["cli::output"]),
     ("cli::models", &["cli::output"]),
+    ("cli::pin", &["cli::output"]),
     ("cli::replay", &["cli::import", "cli::output", "cli::session", "cli::transcript"]),
     ("cli::session", &["cli::output"]),
     ("cli::tool_output", &["cli::output"]),
     ("cli::tool_output::tools", &["cli::output"]),
     ("cli::transcript", &["cli::import", "cli::output"]),
     ("cli::transcript::search", &["cli::output"]),
+    ("cli::window", &["cli::output"]),
     ("codec::manifest", &["codec::frame", "codec::segment"]),
     ("codec::output::index", &["codec::digest", "codec::frame"]),
     ("codec::output::writer", &["codec::frame", "codec::output::index"]),
