@@ -89,6 +89,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::rebuild::contested", &["engine::rebuild::evidence"]),
     ("engine::rebuild::evidence", &["engine::fsck", "engine::keys", "engine::rebuild::outputs"]),
     ("engine::rebuild::outputs", &["engine::fsck", "engine::persist", "engine::rebuild::evidence"]),
+    ("engine::rebuild::windows", &["engine::fsck", "engine::rebuild::evidence"]),
     ("engine::restore", &["engine::log"]),
     ("engine::rewind", &["engine::persist"]),
     ("engine::roll_up", &["engine::keys", "engine::upkeep"]),
