@@ -324,6 +324,9 @@ pub const PINS_PERCENT: u64 = 10;
 
 /// Most window states that are read at once: each may have a summary and pins.
 pub const WINDOW_STATES_PAGE: u32 = 100;
+/// Most window states of a session's manifest, of its newest branches: it is written
+/// with each seal.
+pub const MANIFEST_WINDOW_STATES_MAX: usize = 16;
 
 /// Times that a cut is moved when the window turns out larger than its parts.
 pub const CUT_ATTEMPTS: usize = 8;
@@ -351,6 +354,8 @@ pub const PROVIDER_ATTEMPTS_MAX: u32 = 4;
 pub const PROVIDER_BACKOFF: Duration = Duration::from_millis(500);
 
 const _: () = assert!(STREAM_CHUNK_BYTES * 2 < 4 * MIB);
+// Nearly all that a state may hold are its pins, of which JSON may escape each byte.
+const _: () = assert!(MANIFEST_WINDOW_STATES_MAX * PINS_MAX * PIN_BYTES_MAX * 6 < SEGMENT_RAW_BYTES_MAX);
 const _: () = assert!(
     PREAMBLE_BYTES_MAX
         + REPAIRS_MAX * (2 * REPAIR_TEXT_BYTES_MAX + 10 * REPAIR_SEQS_MAX + 64)

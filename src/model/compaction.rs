@@ -138,7 +138,7 @@ impl StateKind {
 }
 
 /// A window state as it is recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RecordedState {
     /// The branch on which it was recorded.
     pub branch: BranchId,

@@ -126,7 +126,7 @@ enum Place {
 }
 
 /// All tables of the schema.
-pub(crate) const TABLES: [&str; 15] = [
+pub(crate) const TABLES: [&str; 16] = [
     "branch",
     "deletion",
     "head",
@@ -141,6 +141,7 @@ pub(crate) const TABLES: [&str; 15] = [
     "session_label",
     "tombstone",
     "turn",
+    "window_state",
     "writer_generation",
 ];
 
