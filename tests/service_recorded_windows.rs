@@ -14,7 +14,7 @@ mod recorded;
 #[path = "support/service.rs"]
 mod service;
 
-use backends::{Backend, on_backend};
+use backends::Backend;
 use futures::{StreamExt as _, stream};
 use llm::{Llm, Step, openai_answer};
 use recorded::{entries_of, files, folder, format_of};
@@ -91,6 +91,13 @@ async fn play(service: &Service, name: &str, thread: &Thread, path: pb::Compress
             Ok(window) => window,
             Err(refusal) => {
                 assert_eq!(refusal.reason, "WINDOW_CANNOT_FIT", "{refusal:?}");
+                println!(
+                    "REFUSED {name} {version} {:?} kept {} last {} of {}",
+                    thread.format,
+                    refusal.metadata("kept_tokens"),
+                    refusal.metadata("last_step_tokens"),
+                    refusal.metadata("message_tokens")
+                );
                 add(&served.refused);
                 continue;
             }
