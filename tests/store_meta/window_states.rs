@@ -44,7 +44,6 @@ fn state(number: u64, branch: &BranchId) -> RecordedState {
     };
     let record = StateRecord {
         tokens_before: 100 + number,
-        tokens_after: 90 + number,
         cause: "asked for".into(),
         undone: Some(number),
         ..StateRecord::default()
