@@ -67,7 +67,7 @@ fn slot_text(state: &WindowState) -> Option<(String, Origin)> {
     if let Some(summary) = &state.summary {
         for (title, part) in [("Summary", &summary.text), ("Done so far, as recorded", &summary.ledger)] {
             if !part.is_empty() {
-                text.push_str(&format!("\n\n{title}:\n{part}"));
+                text.extend(["\n\n", title, ":\n", part]);
             }
         }
         return Some((text, Origin::Summary));
