@@ -217,7 +217,7 @@ async fn a_session_s_configuration_is_changed(backend: Backend) {
     let profile =
         json!({"model": "m", "context_window_tokens": 200, "max_output_tokens": 20, "tokenizer": "o200k"});
     assert_has(&told, &profile);
-    assert!(window().contains("fits: no"), "{}", window());
+    assert!(window().contains("WINDOW_CANNOT_FIT"), "{}", window());
     assert_has(&update(&["--max-output", "30"]), &json!({"model": "m", "max_output_tokens": 30}));
     // The limits of another model are its own, if it is known.
     let known = json!({"model": "gpt-4o", "context_window_tokens": 128_000, "max_output_tokens": 16_384});
@@ -227,7 +227,7 @@ async fn a_session_s_configuration_is_changed(backend: Backend) {
     assert_has(&update(&["--image-bytes", "9000"]), &json!({"model": "m", "media_limits": limits}));
     let limits = json!({"image_bytes": 9000, "image_pixels": 700, "document_bytes": 8000});
     let changed = update(&["--image-pixels", "700", "--document-bytes", "8000"]);
-    assert_has(&changed, &json!({"max_output_tokens": 30, "media_limits": limits}));
+    assert_has(&changed, &json!({"max_output_tokens": 16_384, "media_limits": limits}));
     let told = update(&["--label", "a=1", "--label", "b=2", "--path", "batch"]);
     let labels = json!({"import.source": "anthropic", "a": "1", "b": "2"});
     assert_has(&told, &json!({"path": "batch", "labels": labels, "context_window_tokens": 200}));

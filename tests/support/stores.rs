@@ -126,7 +126,7 @@ enum Place {
 }
 
 /// All tables of the schema.
-pub(crate) const TABLES: [&str; 15] = [
+pub(crate) const TABLES: [&str; 16] = [
     "branch",
     "deletion",
     "head",
@@ -141,6 +141,7 @@ pub(crate) const TABLES: [&str; 15] = [
     "session_label",
     "tombstone",
     "turn",
+    "window_state",
     "writer_generation",
 ];
 
@@ -308,12 +309,15 @@ impl Database {
     /// All rows of a table, in no order.
     pub(crate) async fn rows_of(&self, table: &str) -> Vec<Vec<String>> {
         let sql = sqlx::AssertSqlSafe(format!("SELECT * FROM {table}"));
+        // A statement that was prepared before a migration has the columns of its time.
         match &self.raw {
             Raw::Sqlite(pool) => {
-                sqlx::query(sql).fetch_all(pool).await.unwrap().iter().map(sqlite_row).collect()
+                let rows = sqlx::query(sql).persistent(false).fetch_all(pool).await.unwrap();
+                rows.iter().map(sqlite_row).collect()
             }
             Raw::Postgres(pool) => {
-                sqlx::query(sql).fetch_all(pool).await.unwrap().iter().map(postgres_row).collect()
+                let rows = sqlx::query(sql).persistent(false).fetch_all(pool).await.unwrap();
+                rows.iter().map(postgres_row).collect()
             }
         }
     }
