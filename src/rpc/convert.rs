@@ -6,7 +6,7 @@ use crate::engine::{
     Change, Error, FullReason, NewEntry, PersistReply, ReadHeader, SessionChange, SessionConfig, SessionView,
     WindowHeader,
 };
-use crate::limits::{MODEL_NAME_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
+use crate::limits::{MODEL_NAME_BYTES_MAX, OFFLOADED_RESULTS_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
 use crate::model::{
     CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, LengthUnit, LongPrices, MediaLimits,
     ModelProfile, NextStep, Origin, OutputName, Preamble, Price, Prices, Repair, RepairKind, RequestId,
@@ -14,6 +14,7 @@ use crate::model::{
 };
 use crate::store::meta::SessionKey;
 use bytes::Bytes;
+use prost::Message as _;
 use prost_types::Timestamp;
 
 // --- From the wire -----------------------------------------------------------
@@ -388,12 +389,21 @@ pub(super) fn persist_reply(session: &SessionId, reply: PersistReply) -> pb::Per
         count: stripped.count,
         payload_bytes: stripped.payload_bytes,
     });
-    let offloaded = reply.offloaded.into_iter().map(|offloaded| pb::OffloadedToolResult {
-        seq: offloaded.seq.0,
-        r#ref: OutputName { session: session.clone(), output: offloaded.output }.storage_ref(),
-        tool_call_id: offloaded.tool_call_id,
-        bytes: offloaded.bytes,
-    });
+    let mut bytes = 0;
+    let offloaded = reply
+        .offloaded
+        .into_iter()
+        .map(|offloaded| pb::OffloadedToolResult {
+            seq: offloaded.seq.0,
+            r#ref: OutputName { session: session.clone(), output: offloaded.output }.storage_ref(),
+            tool_call_id: offloaded.tool_call_id,
+            bytes: offloaded.bytes,
+        })
+        .take_while(|offloaded| {
+            // With its tag and length.
+            bytes += offloaded.encoded_len() + 4;
+            bytes <= OFFLOADED_RESULTS_BYTES_MAX
+        });
     pb::PersistTranscriptResponse {
         version: reply.version.0,
         receipt: Bytes::copy_from_slice(&reply.receipt.0),
