@@ -3,16 +3,20 @@
 //! What can be piped goes to standard output, everything else to standard
 //! error.
 
+mod compact;
+mod compactions;
 mod fsck;
 mod import;
 mod migrate;
 mod models;
 mod output;
+mod pin;
 mod replay;
 mod serve;
 mod session;
 mod tool_output;
 mod transcript;
+mod window;
 
 use crate::client::ClientError;
 use crate::rpc::pb;
@@ -43,6 +47,16 @@ enum Command {
     /// Show, search, export, import and follow transcripts
     #[command(subcommand)]
     Transcript(transcript::Transcript),
+    /// Show what a model would be sent now, and what takes the room
+    Window(window::Window),
+    /// Leave the oldest steps out of a session's windows now
+    Compact(compact::Compact),
+    /// List, show and undo what was left out of a session's windows
+    #[command(subcommand)]
+    Compactions(compactions::Compactions),
+    /// List, put and delete texts that every window of a session shows
+    #[command(subcommand)]
+    Pin(pin::Pin),
     /// List the models that the service knows
     Models(models::Models),
     /// List, show, search and download tool outputs
@@ -190,6 +204,10 @@ impl Cli {
             Command::Fsck(fsck) => fsck.run().await,
             Command::Session(session) => session.run().await,
             Command::Transcript(transcript) => transcript.run().await,
+            Command::Window(window) => window.run().await,
+            Command::Compact(compact) => compact.run().await,
+            Command::Compactions(compactions) => compactions.run().await,
+            Command::Pin(pin) => pin.run().await,
             Command::Models(models) => models.run(),
             Command::Output(output) => output.run().await,
             Command::Replay(replay) => replay.run().await,
@@ -201,6 +219,9 @@ impl Cli {
         })
     }
 }
+
+/// Whether a window fits if the session's profile has no context window.
+const NO_CONTEXT_WINDOW: &str = "unknown (no context window: see `turnkeep session update --help`)";
 
 /// A session's resource name from what a person types: `sessions/x` or `x`.
 fn resource_name(typed: &str) -> String {

@@ -11,7 +11,9 @@ mod fork;
 mod fsck;
 mod generation;
 mod held_outputs;
+mod interactive;
 mod keys;
+mod leaving;
 mod log;
 mod offload;
 mod output_blob;
@@ -39,11 +41,12 @@ use crate::codec::window_id::WindowIdKey;
 use crate::entropy::Entropy;
 use crate::limits;
 use crate::model::{BranchId, InvalidName, ModelProfile, Seq, SessionId, TenantId, Version};
+use crate::provider::Summarizer;
 use crate::store::meta::{BranchKey, SealPolicy, SessionKey};
 use crate::store::{BlobStore, MetaStore};
 use detached::Detached;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -53,6 +56,8 @@ pub use compact::{CompactRequest, CompactionPage, Strategy};
 pub use error::{Error, Reason};
 pub use fork::ForkRequest;
 pub use fsck::{Finding, FsckOptions, FsckReport};
+pub use interactive::CompactionOptions;
+use interactive::SummarizerHealth;
 pub use offload::{Offload, OffloadRequest, Offloaded};
 pub use outputs::OutputPage;
 pub use pattern::Pattern;
@@ -100,6 +105,10 @@ pub struct Options {
     pub strip_rules: StripRules,
     /// Model profiles that sessions may name.
     pub profiles: BTreeMap<String, ModelProfile>,
+    /// When windows are compacted, and what then.
+    pub compaction: CompactionOptions,
+    /// What summaries are made with, if anything is.
+    pub summarizer: Option<Arc<Summarizer>>,
 }
 
 impl Default for Options {
@@ -124,6 +133,8 @@ impl Default for Options {
             generation_rotation: Duration::from_mins(15),
             strip_rules: StripRules::built_in(),
             profiles: BTreeMap::new(),
+            compaction: CompactionOptions::default(),
+            summarizer: None,
         }
     }
 }
@@ -148,12 +159,18 @@ struct Inner {
     tasks: TaskTracker,
     /// Ends the background work.
     stop: CancellationToken,
+    summarizer_health: Mutex<SummarizerHealth>,
     /// Branches that are due for a seal.
     due: mpsc::Sender<BranchKey>,
 }
 
 /// Branches that may wait for a seal; a scan finds those that do not fit.
 const DUE_QUEUE: usize = 1024;
+
+/// Times that a query is asked until a database plans it no more. Postgres plans
+/// one anew five times before it keeps a plan:
+/// <https://www.postgresql.org/docs/15/sql-prepare.html>.
+const PREPARATIONS: usize = 6;
 
 impl Engine {
     /// An engine over stores whose schema is up to date. Registers a writer
@@ -171,8 +188,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Asks what a restore asks, of nothing: a database takes several times as long
-    /// for the first query of a kind as for others, and the first caller need not
+    /// Asks what a restore asks, of nothing: a database takes many times as long
+    /// for the first queries of a kind as for others, and the first caller need not
     /// wait for that.
     async fn prepare_queries(&self) -> Result<(), Error> {
         let no_name = |error: InvalidName| Error::internal(error.to_string());
@@ -180,10 +197,12 @@ impl Engine {
         let session = SessionId::parse("none").map_err(no_name)?;
         let branch = BranchId::parse("none").map_err(no_name)?;
         let (key, branch) = (SessionKey { tenant: tenant.clone(), session }, BranchKey { tenant, branch });
-        self.inner.meta.tip(&key, Some(Version(0))).await?;
-        self.inner.meta.lineage(&branch).await?;
-        self.inner.meta.journal(&branch, Version(0), Version(0)).await?;
-        self.inner.meta.segments(&branch, Seq(0), Seq(0)).await?;
+        for _ in 0..PREPARATIONS {
+            self.inner.meta.tip(&key, Some(Version(0))).await?;
+            self.inner.meta.lineage(&branch).await?;
+            self.inner.meta.journal(&branch, Version(0), Version(0)).await?;
+            self.inner.meta.segments(&branch, Seq(0), Seq(0)).await?;
+        }
         Ok(())
     }
 
@@ -221,6 +240,7 @@ impl Engine {
             generation,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            summarizer_health: Mutex::default(),
             due,
         };
         Ok((Self { inner: Arc::new(inner) }, receiver))

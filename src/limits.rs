@@ -287,6 +287,36 @@ pub const TRUNCATE_FLOOR_PERCENT: u64 = 80;
 /// Share of a truncated window that system and developer messages from the midst of
 /// what left may take, in percent.
 pub const KEPT_SYSTEM_PERCENT: u64 = 10;
+/// Most tokens of the newest steps that stay when the middle is summarized.
+pub const TAIL_TOKENS_MAX: u64 = 20_000;
+/// Tokens of the newest tool results that are never snipped, unless a quarter of the
+/// usable window is less.
+pub const SNIP_PROTECTED_TOKENS: u64 = 40_000;
+/// Most tokens of the source that a summarizer is given; of more, both ends.
+pub const SUMMARIZER_SOURCE_TOKENS: u64 = 100_000;
+/// How long a summary that is made in the background may take.
+pub const SUMMARIZER_CLAIM: Duration = Duration::from_mins(5);
+/// How long a session gets no summary after one failed.
+pub const SUMMARIZER_COOLDOWN: Duration = Duration::from_mins(5);
+/// Failures in a row after which no summaries are asked for at all for a while.
+pub const SUMMARIZER_FAILURES_MAX: u32 = 5;
+/// That while.
+pub const SUMMARIZER_BREAK: Duration = Duration::from_mins(1);
+
+/// Share of the usable window that what stands for the entries that left may take,
+/// in percent, and its bounds in tokens.
+pub const SUMMARY_PERCENT: u64 = 5;
+/// See [`SUMMARY_PERCENT`].
+pub const SUMMARY_TOKENS_MIN: u64 = 2_000;
+/// See [`SUMMARY_PERCENT`].
+pub const SUMMARY_TOKENS_MAX: u64 = 10_000;
+/// Largest part of a small window that it may take: an eighth.
+pub const SUMMARY_DIVISOR: u64 = 8;
+/// Share of it that the ledger may take, in percent.
+pub const LEDGER_PERCENT: u64 = 30;
+/// Losses that the record of a compaction lists.
+pub const AUDIT_LOSSES_MAX: usize = 200;
+
 /// Longest name of a pin, in characters.
 pub const PIN_NAME_CHARS_MAX: usize = 64;
 /// Longest text of a pin, in bytes.
@@ -298,6 +328,9 @@ pub const PINS_PERCENT: u64 = 10;
 
 /// Most window states that are read at once: each may have a summary and pins.
 pub const WINDOW_STATES_PAGE: u32 = 100;
+/// Most window states of a session's manifest, of its newest branches: it is written
+/// with each seal.
+pub const MANIFEST_WINDOW_STATES_MAX: usize = 16;
 
 /// Times that a cut is moved when the window turns out larger than its parts.
 pub const CUT_ATTEMPTS: usize = 8;
@@ -325,6 +358,8 @@ pub const PROVIDER_ATTEMPTS_MAX: u32 = 4;
 pub const PROVIDER_BACKOFF: Duration = Duration::from_millis(500);
 
 const _: () = assert!(STREAM_CHUNK_BYTES * 2 < 4 * MIB);
+// Nearly all that a state may hold are its pins, of which JSON may escape each byte.
+const _: () = assert!(MANIFEST_WINDOW_STATES_MAX * PINS_MAX * PIN_BYTES_MAX * 6 < SEGMENT_RAW_BYTES_MAX);
 const _: () = assert!(
     PREAMBLE_BYTES_MAX
         + REPAIRS_MAX * (2 * REPAIR_TEXT_BYTES_MAX + 10 * REPAIR_SEQS_MAX + 64)

@@ -17,14 +17,17 @@ pub mod turn;
 pub mod window;
 
 pub use branch::{Branch, Lineage, Span};
-pub use compaction::{Cut, Pin, RecordedState, StateKind, StateRecord, Summary, WindowState};
+pub use compaction::{
+    AuditLoss, AuditReport, AuditTally, Cut, Pin, RecordedState, StateKind, StateRecord, SummarizerReport,
+    Summary, WindowState,
+};
 pub use deletion::{Deletion, DeletionState};
 pub use digest::Digest;
 pub use entry::{Entry, EntryKind, Seq, Version, WireFormat};
 pub use name::{BranchId, GenerationId, InvalidName, OutputId, RequestId, SessionId, TenantId};
 pub use output::{ChangedEntry, Output, OutputName};
 pub use prices::{Cost, InvalidPrice, LongPrices, Price, Prices};
-pub use profile::{LengthUnit, MediaLimits, ModelProfile, Room, Tokenizer, ToolResultLimit};
+pub use profile::{LengthUnit, MediaLimits, ModelProfile, Room, Tokenizer, ToolResultLimit, percent};
 pub use segment::Segment;
 pub use session::{CompressionPath, ForkOrigin, Head, Labels, Preamble, Session};
 pub use turn::{CallState, Turn, TurnKind, Usage};

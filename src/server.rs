@@ -219,7 +219,8 @@ pub async fn start_over(
     stores.meta.ping().await.context("the metadata store is not ready")?;
     stores.blobs.probe().await.context("the object store is not ready")?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let options = settings.engine_options();
+    let mut options = settings.engine_options();
+    options.summarizer = settings.summarizer.open()?.map(Arc::new);
     let engine = Engine::start(stores.meta.clone(), stores.blobs.clone(), clock, entropy, options).await?;
     let mut running = Running {
         grpc: settings.server.listen,

@@ -5,7 +5,7 @@
 mod summarizer;
 mod variables;
 
-use crate::engine::{Options, StripRules};
+use crate::engine::{CompactionOptions, Options, StripRules};
 use crate::limits;
 use crate::model::ModelProfile;
 use crate::store::meta::SealPolicy;
@@ -67,6 +67,8 @@ pub struct Settings {
     pub sweep: Sweep,
     /// Models that summaries are made with.
     pub summarizer: Summarizer,
+    /// When windows are compacted.
+    pub compaction: CompactionOptions,
     /// Logs.
     pub log: Log,
     /// Rule sets that sessions can name, beside the built-in ones.
@@ -412,6 +414,7 @@ impl Settings {
             sweep_erase_max: self.sweep.erase_max,
             strip_rules: StripRules::built_in().with(self.strip_rules.clone()),
             profiles: self.profiles.clone(),
+            compaction: self.compaction.clone(),
             ..Options::default()
         }
     }

@@ -101,6 +101,11 @@ const COUNTERS: &[(&str, &str, Labels)] = &[
         "Restores, by whether the session's window was in memory",
         Labels::Of("outcome", &["hit", "extended", "miss"]),
     ),
+    (
+        "turnkeep_window_states_total",
+        "Recorded changes of what windows leave out and pin, by kind",
+        Labels::Of("kind", &["pins", "truncate", "snip", "summarize", "collapse", "undo", "rewind"]),
+    ),
     ("turnkeep_damaged_blobs_total", "Blobs whose bytes were not what the row says", Labels::None),
     ("turnkeep_blob_requests_total", "Calls of the object store, by operation and outcome", Labels::Unlisted),
     ("turnkeep_blob_bytes_total", "Bytes that were put and got, by operation", Labels::Unlisted),

@@ -14,6 +14,8 @@ mod models;
 mod operate;
 #[path = "cli/outputs.rs"]
 mod outputs;
+#[path = "cli/windows.rs"]
+mod windows;
 
 use backends::{Backend, Pair, on_backend, on_embedded_backend};
 use command::{Lines, Served};

@@ -37,10 +37,13 @@ fn segments_of_the_first_format_are_read_and_would_be_written_the_same() {
 
 #[test]
 fn manifests_of_the_first_format_are_read_and_would_be_written_the_same() {
-    let text = text("manifest-v1.json");
-    let decoded = manifest::decode(&stored("manifest-v1")).unwrap();
-    let again = frame::decompress(&manifest::encode(&decoded).unwrap(), text.len()).unwrap();
-    assert_eq!(std::str::from_utf8(&again).unwrap(), text);
+    for (name, window_states) in [("manifest-v1", 0), ("manifest-v1-windows", 2)] {
+        let text = text(&format!("{name}.json"));
+        let decoded = manifest::decode(&stored(name)).unwrap();
+        assert_eq!(decoded.window_states.len(), window_states);
+        let again = frame::decompress(&manifest::encode(&decoded).unwrap(), text.len()).unwrap();
+        assert_eq!(std::str::from_utf8(&again).unwrap(), text);
+    }
 }
 
 /// As `zstdcat SEGMENT | jq` does.

@@ -16,6 +16,8 @@ mod planted;
 mod rebuild;
 #[path = "fsck/rebuild_outputs.rs"]
 mod rebuild_outputs;
+#[path = "fsck/rebuild_windows.rs"]
+mod rebuild_windows;
 
 use bytes::Bytes;
 use stores::{Database, Directory, Node, id_of, key, on_both_databases, payload, request};
@@ -127,6 +129,7 @@ async fn a_healthy_store_has_no_findings_and_is_counted(database: Database) {
     let site = Site::new(database).await;
     let expected = FsckReport {
         outputs: 0,
+        window_states: 0,
         sessions: 3,
         // Two of `main`, of each fork, and of the deleted session.
         branches: 5,

@@ -23,3 +23,5 @@ mod seals;
 mod sessions;
 #[path = "store_meta/turns.rs"]
 mod turns;
+#[path = "store_meta/window_states.rs"]
+mod window_states;

@@ -15,6 +15,17 @@ CREATE TABLE window_state (
     PRIMARY KEY (tenant, branch_id, number)
 ) WITHOUT ROWID;
 
+-- One row for each session that a summary is being made for, or has been made for and
+-- waits to take the place of what it is of. Whoever makes it holds the token.
+CREATE TABLE pending_summary (
+    tenant     TEXT    NOT NULL,
+    session_id TEXT    NOT NULL,
+    token      TEXT    NOT NULL,
+    expires_at INTEGER NOT NULL, -- from then on another may be made
+    body       TEXT,            -- JSON; null until it is made
+    PRIMARY KEY (tenant, session_id)
+) WITHOUT ROWID;
+
 -- The number of the session's newest state, 0 if there is none, and how many tokens
 -- more its window had then than its log.
 ALTER TABLE head ADD COLUMN window_state INTEGER NOT NULL DEFAULT 0;

@@ -88,6 +88,7 @@ impl Fsck {
                 ("turns", report.turns),
                 ("segments", report.segments),
                 ("outputs", report.outputs),
+                ("window states", report.window_states),
                 ("entries compared", report.entries),
                 ("orphans", report.orphans),
             ];
@@ -120,6 +121,7 @@ impl Fsck {
                 ("turns", report.turns),
                 ("segments", report.segments),
                 ("outputs", report.outputs),
+                ("window states", report.window_states),
             ];
             print_counts(&counts, &report.findings)?;
         }

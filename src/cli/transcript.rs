@@ -4,7 +4,7 @@ mod search;
 
 use super::import::Import;
 use super::output::{harmless, hex, name, print, print_json, progress, say, time};
-use super::{Remote, resource_name};
+use super::{NO_CONTEXT_WINDOW, Remote, resource_name};
 use crate::client::Client;
 use crate::clock;
 use crate::export::{self, Layout};
@@ -158,9 +158,6 @@ impl Show {
         Ok(())
     }
 }
-
-/// Whether a window fits if the session's profile has no context window.
-const NO_CONTEXT_WINDOW: &str = "unknown (no context window: see `turnkeep session update --help`)";
 
 fn print_entry(entry: &pb::Entry, json: bool, width: usize) -> anyhow::Result<()> {
     let kind = pb::EntryKind::try_from(entry.kind)

@@ -6,8 +6,8 @@ use crate::codec::segment::BranchLine;
 use crate::codec::{CodecError, frame};
 use crate::limits::{PREAMBLE_BYTES_MAX, SEGMENT_RAW_BYTES_MAX};
 use crate::model::{
-    BranchId, CompressionPath, ForkOrigin, GenerationId, Labels, ModelProfile, Preamble, Session, SessionId,
-    TenantId, Version, WireFormat,
+    BranchId, CompressionPath, ForkOrigin, GenerationId, Labels, ModelProfile, Preamble, RecordedState,
+    Session, SessionId, TenantId, Version, WireFormat,
 };
 use bytes::Bytes;
 
@@ -41,6 +41,9 @@ pub struct Manifest {
     pub branches: Vec<(BranchLine, Option<BranchId>)>,
     /// Its preambles, the oldest first.
     pub preambles: Vec<PreambleLine>,
+    /// The newest window state of each of its newest branches, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub window_states: Vec<RecordedState>,
     /// The writer generation that made it.
     pub writer: GenerationId,
 }

@@ -210,13 +210,23 @@ pub struct Decoded {
     pub entries: Vec<Entry>,
 }
 
-/// Decodes a segment of at most `raw_bytes`. The caller has checked the
-/// SHA-256.
+/// Decodes a segment of at most `raw_bytes`.
 pub fn decode(stored: &[u8], raw_bytes: u64) -> Result<Decoded, CodecError> {
-    let limit = usize::try_from(raw_bytes).unwrap_or(usize::MAX).min(SEGMENT_RAW_BYTES_MAX);
-    let raw = frame::decompress(stored, limit)?;
+    read(&frame::decompress(stored, limit(raw_bytes))?)
+}
+
+/// The same, of bytes whose SHA-256 the caller has checked.
+pub fn decode_verified(stored: &[u8], raw_bytes: u64) -> Result<Decoded, CodecError> {
+    read(&frame::decompress_verified(stored, limit(raw_bytes))?)
+}
+
+fn limit(raw_bytes: u64) -> usize {
+    usize::try_from(raw_bytes).unwrap_or(usize::MAX).min(SEGMENT_RAW_BYTES_MAX)
+}
+
+fn read(raw: &Bytes) -> Result<Decoded, CodecError> {
     let header_end =
-        memchr::memchr(b'\n', &raw).ok_or_else(|| CodecError::damaged("the segment has no header line"))?;
+        memchr::memchr(b'\n', raw).ok_or_else(|| CodecError::damaged("the segment has no header line"))?;
     let lines = raw.slice(header_end + 1..);
     Ok(Decoded { header: raw.slice(..header_end), entries: line::read_all(&lines)?, lines })
 }

@@ -1,14 +1,21 @@
 //! Compactions: making a window smaller, telling of it, undoing it.
 
+use super::leaving::{Text, audit_report};
+use super::log::Position;
 use super::restore::Assembled;
 use super::window_state::StateAt;
-use super::{Engine, Error};
+use super::{Engine, Error, compute};
 use crate::limits::{
     APPEND_ATTEMPTS, CUT_ATTEMPTS, TRUNCATE_CEILING_PERCENT, TRUNCATE_FLOOR_PERCENT, WINDOW_STATES_PAGE,
 };
-use crate::model::{CompressionPath, Cut, RecordedState, Room, StateKind, StateRecord, Version, WindowState};
+use crate::model::{
+    AuditReport, CompressionPath, Cut, RecordedState, Room, StateKind, StateRecord, SummarizerReport,
+    Version, WindowState, percent,
+};
 use crate::store::meta::{CommitOutcome, NewWindowState, SessionKey, Tip};
+use crate::summary::literals::Findings;
 use crate::window::{Window, last_messages, truncate};
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// How a window is made smaller.
@@ -55,15 +62,23 @@ pub(super) struct Proposal {
     pub(super) undone: Option<u64>,
     /// Tokens that messages may take after it; if they are more, it is cut deeper.
     pub(super) tokens_max: Option<u64>,
+    /// What stands for the entries that leave.
+    pub(super) text: Text,
+    /// How a model was asked for that.
+    pub(super) summarizer: Option<SummarizerReport>,
+}
+
+impl Proposal {
+    /// A change by which no entry leaves.
+    pub(super) fn keeping_all(kind: StateKind, state: WindowState, cause: String) -> Self {
+        let (undone, tokens_max, text, summarizer) = (None, None, Text::AsBefore, None);
+        Self { kind, state, cause, undone, tokens_max, text, summarizer }
+    }
 }
 
 /// The tokens over which a window with its preamble is truncated.
 fn ceiling(room: Room) -> u64 {
     percent(room.context, TRUNCATE_CEILING_PERCENT).min(room.usable())
-}
-
-pub(super) fn percent(tokens: u64, share: u64) -> u64 {
-    u64::try_from(u128::from(tokens) * u128::from(share) / 100).unwrap_or(u64::MAX)
 }
 
 impl Engine {
@@ -141,19 +156,26 @@ impl Engine {
     ) -> Result<Option<RecordedState>, Error> {
         for _ in 0..APPEND_ATTEMPTS {
             let (mut tip, at, live) = self.current(key).await?;
-            let (proposal, tokens_before) = {
+            let (proposal, before, tokens_before) = {
                 let assembled = live.lock();
-                (propose(&tip, &assembled)?, assembled.assembler.window(false).tokens())
+                let tokens = assembled.assembler.window(false).tokens();
+                (propose(&tip, &assembled)?, assembled.state.clone(), tokens)
             };
             let Some(proposal) = proposal else { return Ok(None) };
             let number = tip.head.window_state + 1;
             (tip.head.window_state, tip.head.window_revision) = (number, tip.head.window_revision + 1);
-            let state = StateAt { number, state: Arc::new(proposal.state) };
-            let mut next = self.assemble_log(key, &tip, &at, state).await?;
-            if let Some(tokens_max) = proposal.tokens_max {
-                next = self.cut_deeper(key, &tip, &at, next, tokens_max).await?;
-            }
-            let tokens_after = next.assembler.window(false).tokens();
+            let (next, findings) = self.revised(key, &tip, &at, before, &proposal).await?;
+            let window = next.assembler.window(false);
+            let tokens_after = window.tokens();
+            let items: Vec<_> = window.items_from(0).map(|item| item.payload).collect();
+            let format = tip.session.format;
+            let audit = if findings == Findings::default() {
+                AuditReport::default()
+            } else {
+                let bytes = items.iter().map(Bytes::len).sum();
+                compute(bytes, move || audit_report(format, &findings, items.iter().map(AsRef::as_ref)))
+                    .await?
+            };
             let recorded = RecordedState {
                 branch: tip.head.branch.clone(),
                 number,
@@ -165,6 +187,8 @@ impl Engine {
                     tokens_after,
                     cause: proposal.cause,
                     undone: proposal.undone,
+                    summarizer: proposal.summarizer,
+                    audit,
                 },
                 created_at: self.now(),
             };
@@ -188,30 +212,42 @@ impl Engine {
         Err(Error::Contention { session: key.session.clone(), attempts: APPEND_ATTEMPTS })
     }
 
-    /// Cuts a window until its messages have at most so many tokens: what stands in
-    /// place of what left may take more than was reckoned.
-    async fn cut_deeper(
+    /// The window after a proposal, and what was found in the entries that left. It
+    /// is cut until its messages have at most as many tokens as they may: what stands
+    /// in place of what left may take more than was reckoned.
+    async fn revised(
         &self,
         key: &SessionKey,
         tip: &Tip,
-        at: &super::log::Position,
-        mut assembled: Assembled,
-        tokens_max: u64,
-    ) -> Result<Assembled, Error> {
-        let mut aim = tokens_max;
-        for _ in 0..CUT_ATTEMPTS {
-            let window = assembled.assembler.window(false);
-            let excess = window.tokens().saturating_sub(tokens_max);
-            if excess == 0 {
-                break;
+        at: &Position,
+        before: Arc<WindowState>,
+        proposal: &Proposal,
+    ) -> Result<(Assembled, Findings), Error> {
+        let number = tip.head.window_state;
+        let mut state = proposal.state.clone();
+        let mut findings = Findings::default();
+        let mut aim = proposal.tokens_max.unwrap_or(u64::MAX);
+        for attempt in 0..CUT_ATTEMPTS {
+            let cut = state.cut.clone().filter(|_| state.cut != before.cut && proposal.undone.is_none());
+            if let Some(cut) = cut {
+                let base = WindowState { cut: before.cut.clone(), ..proposal.state.clone() };
+                let left = self.leave(key, &tip.session, at, &base, cut, proposal.text.clone()).await?;
+                (state, findings) = (left.state, left.findings);
             }
-            aim = aim.saturating_sub(excess);
-            let Some(cut) = truncate(&window, aim) else { break };
-            let state = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
-            let state = StateAt { number: tip.head.window_state, state: Arc::new(state) };
-            assembled = self.assemble_log(key, tip, at, state).await?;
+            let at_state = StateAt { number, state: Arc::new(state.clone()) };
+            let assembled = self.assemble_log(key, tip, at, at_state).await?;
+            let window = assembled.assembler.window(false);
+            let excess = proposal.tokens_max.map_or(0, |max| window.tokens().saturating_sub(max));
+            let deeper = if excess == 0 || attempt + 1 == CUT_ATTEMPTS {
+                None
+            } else {
+                aim = aim.saturating_sub(excess);
+                truncate(&window, aim)
+            };
+            let Some(cut) = deeper else { return Ok((assembled, findings)) };
+            state.cut = Some(cut);
         }
-        Ok(assembled)
+        Err(Error::internal("a window was cut too often"))
     }
 
     /// A session's compactions with numbers under `before`, the newest first.
@@ -287,7 +323,7 @@ impl Engine {
             let state = WindowState { pins: assembled.state.pins.clone(), ..before.clone() };
             let cause = format!("compaction {number} was undone");
             let kind = StateKind::Undo;
-            Ok(Some(Proposal { kind, state, cause, undone: Some(number), tokens_max: None }))
+            Ok(Some(Proposal { undone: Some(number), ..Proposal::keeping_all(kind, state, cause) }))
         });
         undone.await?.ok_or_else(|| Error::CompactionNotFound { session: key.session.clone(), number })
     }
@@ -302,10 +338,8 @@ fn truncation(window: &Window<'_>, assembled: &Assembled, tokens_max: u64, cause
 }
 
 fn proposal(assembled: &Assembled, cut: Cut, tokens_max: Option<u64>, cause: &str) -> Proposal {
-    let mut state = WindowState::clone(&assembled.state);
-    state.snipped.retain(|seq| *seq >= cut.first_kept);
-    state.cut = Some(cut);
-    Proposal { kind: StateKind::Truncate, state, cause: cause.to_owned(), undone: None, tokens_max }
+    let state = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
+    Proposal { tokens_max, ..Proposal::keeping_all(StateKind::Truncate, state, cause.to_owned()) }
 }
 
 /// `a` less `b`.

@@ -1,5 +1,7 @@
 //! Checking metadata against blobs.
 
+mod window_states;
+
 use super::error::digest_mismatch;
 use super::output_blob::OutputBlob;
 use super::{Engine, Error, keys, log};
@@ -44,6 +46,8 @@ pub struct FsckReport {
     pub segments: u64,
     /// Tool outputs that were checked.
     pub outputs: u64,
+    /// Window states that were checked.
+    pub window_states: u64,
     /// Entries that were read and compared; 0 unless the check was deep.
     pub entries: u64,
     /// Blobs that no row names; the sweep erases them when it can know that no
@@ -155,6 +159,7 @@ impl Engine {
                 self.check_rows(key, &rows, &mut findings).await?;
                 self.check_blobs(key, &rows, options, report, &mut findings).await?;
                 self.check_outputs(key, branch, options, report, &mut findings).await?;
+                self.check_window_states(key, &rows, report, &mut findings).await?;
                 if options.deep {
                     check_journal(key, &rows, report, &mut findings).await;
                 }

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::codec::segment::{self, Decoded};
 use crate::codec::{digest, frame, line};
 use crate::limits::{LINEAGE_DEPTH_MAX, SEGMENT_RAW_BYTES_MAX};
-use crate::model::{BranchId, Entry, Lineage, Segment, Seq, Turn, Version};
+use crate::model::{Branch, BranchId, Entry, Lineage, Segment, Seq, Turn, Version};
 use crate::store::meta::{BranchKey, JournalRow, RecordedTurn, SessionKey, Tip};
 use crate::store::{ErrorKind, StoreError};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -25,6 +25,17 @@ pub(super) struct Position {
     pub(super) lineage: Arc<Lineage>,
     /// The turn that made the version, with its recorded reply.
     pub(super) turn: Turn,
+    /// Segments hold the entries of the turn's branch at least up to this one.
+    sealed_seq: Seq,
+}
+
+impl Position {
+    /// The version that `turn` made of the session whose tip is `tip`, if that
+    /// was read.
+    pub(super) fn new(lineage: Arc<Lineage>, turn: Turn, tip: Option<&Tip>) -> Self {
+        let branch = tip.map(|tip| &tip.branch).filter(|branch| branch.id == turn.branch);
+        Self { lineage, sealed_seq: branch.map_or(Seq(0), |branch| branch.sealed_seq), turn }
+    }
 }
 
 /// A stretch of the log in one row or blob.
@@ -90,9 +101,13 @@ impl Engine {
         if branches.is_empty() {
             return Err(Error::internal(format!("branch {} is not there", key.branch)));
         }
-        let lineage = Arc::new(Lineage::from_root(&branches));
+        Ok(self.keep_lineage(key, &branches))
+    }
+
+    fn keep_lineage(&self, key: &BranchKey, branches: &[Branch]) -> Arc<Lineage> {
+        let lineage = Arc::new(Lineage::from_root(branches));
         self.inner.caches.lineages.insert(key.clone(), lineage.clone());
-        Ok(lineage)
+        lineage
     }
 
     /// The lineage of a branch that is to be continued by another.
@@ -107,7 +122,15 @@ impl Engine {
     /// The newest version of a session.
     pub(super) async fn newest(&self, key: &SessionKey, tip: &Tip) -> Result<Position, Error> {
         let branch = BranchKey { tenant: key.tenant.clone(), branch: tip.head.branch.clone() };
-        Ok(Position { lineage: self.lineage(&branch).await?, turn: tip.turn.clone() })
+        let lineage = match self.inner.caches.lineages.get(&branch) {
+            Some(lineage) => lineage,
+            // It is all of its line, and need not be asked for.
+            None if tip.branch.id == tip.head.branch && tip.branch.parent.is_none() => {
+                self.keep_lineage(&branch, std::slice::from_ref(&tip.branch))
+            }
+            None => self.lineage(&branch).await?,
+        };
+        Ok(Position::new(lineage, tip.turn.clone(), Some(tip)))
     }
 
     /// Any version of a session, those included that were rewound or that its
@@ -123,7 +146,7 @@ impl Engine {
         }
         let recorded = self.recorded_turn(key, tip, version).await?;
         let branch = BranchKey { tenant: key.tenant.clone(), branch: recorded.turn.branch.clone() };
-        Ok(Position { lineage: self.lineage(&branch).await?, turn: recorded.turn })
+        Ok(Position::new(self.lineage(&branch).await?, recorded.turn, Some(tip)))
     }
 
     /// The turn of any version of a session.
@@ -223,7 +246,8 @@ impl Engine {
             let end = span.last_version.unwrap_or(at.turn.version);
             // The journal first: what is sealed between the two reads is then
             // found twice and not missed.
-            let rows = match known_rows.take_if(|rows| is_tip && covers_end(rows, span_last)) {
+            let is_sealed = span_last <= at.sealed_seq;
+            let rows = match known_rows.take_if(|rows| is_tip && (is_sealed || covers_end(rows, span_last))) {
                 Some(rows) => rows,
                 None => self.inner.meta.journal(&branch, span.first_version, end).await?,
             };
@@ -332,7 +356,7 @@ impl Engine {
                 if found != sha256 {
                     return Err(digest_mismatch(&blob_key, sha256, found));
                 }
-                Ok(segment::decode(&stored, raw_bytes))
+                Ok(segment::decode_verified(&stored, raw_bytes))
             })
             .await?;
             match decoded {

@@ -57,6 +57,7 @@ impl Engine {
             drop(held);
             if reply.is_ok() {
                 engine.truncate_if_over(&key).await;
+                engine.tend(&key).await;
             }
             reply
         })
@@ -262,7 +263,7 @@ impl Engine {
         if let Some(first) = reply.offloaded.first() {
             let branch = BranchKey { tenant: key.tenant.clone(), branch: recorded.turn.branch.clone() };
             let (first, last) = (first.seq, recorded.turn.last_seq);
-            let at = Position { lineage: self.lineage(&branch).await?, turn: recorded.turn };
+            let at = Position::new(self.lineage(&branch).await?, recorded.turn, None);
             let entries = self.entries(key, &at, first, last, vec![]).await?;
             reply.changed = reply.changed_of(&entries);
         }

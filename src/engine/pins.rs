@@ -1,9 +1,9 @@
 //! Pins: literals that every window of a session shows.
 
-use super::compact::{Proposal, percent};
+use super::compact::Proposal;
 use super::{Engine, Error};
 use crate::limits::{PIN_BYTES_MAX, PIN_NAME_CHARS_MAX, PINS_MAX, PINS_PERCENT};
-use crate::model::{Pin, StateKind, WindowState, WireFormat};
+use crate::model::{Pin, StateKind, WindowState, WireFormat, percent};
 use crate::store::meta::SessionKey;
 use crate::tokens::TokenCounter;
 use crate::window::opening;
@@ -82,7 +82,7 @@ impl Engine {
                 state.cut = opening(&assembled.assembler.window(false));
             }
             let (kind, cause) = (StateKind::Pins, String::new());
-            Ok(Some(Proposal { kind, state, cause, undone: None, tokens_max: None }))
+            Ok(Some(Proposal::keeping_all(kind, state, cause)))
         })
         .await
         .map(drop)

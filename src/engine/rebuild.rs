@@ -14,6 +14,7 @@
 mod contested;
 mod evidence;
 mod outputs;
+mod windows;
 
 use super::fsck::{Finding, check_receipt};
 use super::{Error, persist};
@@ -31,6 +32,7 @@ use contested::{Contested, Verdict};
 use evidence::{Evidence, gather};
 use outputs::place_outputs;
 use std::collections::{BTreeMap, BTreeSet};
+use windows::{place_states, window_of_head};
 
 /// What a rebuild did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -49,6 +51,8 @@ pub struct RebuildReport {
     pub segments: u64,
     /// Tool outputs that the new metadata names.
     pub outputs: u64,
+    /// Window states that were made anew.
+    pub window_states: u64,
     /// Contradictions, damage, and what could not be made anew.
     pub findings: Vec<Finding>,
     /// What no blob ever tells of, so that no finding can.
@@ -57,8 +61,9 @@ pub struct RebuildReport {
 
 /// See [`RebuildReport::not_in_blobs`].
 const NOT_IN_BLOBS: &str = "turns that were not sealed; sessions of which no turn was sealed; changes of \
-                            configuration and preamble since a session's last seal; tool outputs that \
-                            waited for the object store; deletions that had not reached the ledger";
+                            configuration, preamble, pins and compactions since a session's last seal, and \
+                            all compactions but the newest of each branch; tool outputs that waited for the \
+                            object store; deletions that had not reached the ledger";
 
 /// Reads all blobs and writes what they say into `target`, a metadata store
 /// with a schema and nothing else.
@@ -295,6 +300,7 @@ async fn load(
     let needed = needed_branches(evidence, &branches);
     let newest = newest_branches(evidence, &branches);
     let mut outputs = place_outputs(evidence, &branches, &needed, &newest, report);
+    let states = place_states(evidence, &branches, report);
     let used: BTreeSet<_> = branches
         .iter()
         .filter(|(id, _)| needed.contains(id))
@@ -325,6 +331,8 @@ async fn load(
         report.branches += 1;
         report.turns += rebuilt.turns.len() as u64;
         report.segments += rebuilt.segments.len() as u64;
+        let state = states.get(id).map(|state| (rebuilt.branch.session.clone(), state.clone()));
+        report.window_states += u64::from(state.is_some());
         let turns = rebuilt.turns.iter().map(|turn| (rebuilt.branch.session.clone(), turn.clone())).collect();
         let rows = RebuiltRows {
             tenant: Some(id.0.clone()),
@@ -332,6 +340,7 @@ async fn load(
             turns,
             segments: rebuilt.segments.clone(),
             outputs,
+            window_states: state.into_iter().collect(),
             ..RebuiltRows::default()
         };
         target.load(rows).await?;
@@ -343,7 +352,8 @@ async fn load(
     }
     for ((tenant, session), rebuilt) in newest {
         let key = SessionKey { tenant, session };
-        target.load(session_rows(&key, rebuilt, evidence, report)).await?;
+        let window = window_of_head(&key, rebuilt, evidence, &branches, &states);
+        target.load(session_rows(&key, rebuilt, evidence, window, report)).await?;
         report.sessions += 1;
     }
     Ok(())
@@ -353,6 +363,7 @@ fn session_rows(
     key: &SessionKey,
     rebuilt: &Rebuilt,
     evidence: &Evidence,
+    (window_state, window_offset): (u64, i64),
     report: &mut RebuildReport,
 ) -> RebuiltRows {
     let id = (key.tenant.clone(), key.session.clone());
@@ -398,8 +409,8 @@ fn session_rows(
         journal_bytes: 0,
         fence: 0,
         updated_at: at,
-        window_state: 0,
-        window_offset: 0,
+        window_state,
+        window_offset,
     };
     let row = found.map(|(manifest, blob)| ManifestRow {
         session: key.session.clone(),

@@ -8,7 +8,7 @@ use super::window_state::StateAt;
 use super::{Engine, Error, compute, log};
 use crate::codec::window_id::{ReceiptPrefix, WindowId, receipt_prefix};
 use crate::limits::{CUT_ATTEMPTS, REPAIR_SEQS_MAX, REPAIRS_MAX};
-use crate::model::{BranchId, Entry, Item, Preamble, Repair, Seq, Turn, Version, WindowState};
+use crate::model::{BranchId, Entry, Item, Preamble, Repair, Room, Seq, Turn, Version, WindowState};
 use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
 use crate::window::{atoms, truncate};
@@ -72,58 +72,23 @@ const KEPT_READS: usize = 8;
 /// ahead of it with, before it makes one of its own.
 const LIVE_ATTEMPTS: usize = 4;
 
+/// What is to be done about a window before it is served.
+enum Look {
+    /// It takes so much of the room that it may be made smaller.
+    Pressed(Room, u64),
+    /// It has to be cut to so many tokens for this request.
+    Over(u64),
+}
+
 impl Engine {
     /// Restores a window.
     pub async fn restore(&self, request: RestoreRequest) -> Result<Restored, Error> {
-        let key = &request.key;
         let mut attempts = 0;
         let restored = loop {
-            let live = self.inner.caches.windows.get(key);
-            let known = live.as_ref().map_or(Version(0), |live| live.lock().newest().0);
-            let mut tip = self.tip(key, Some(known)).await?;
-            let version = request.at_version.unwrap_or(tip.head.version);
-            let shows_state = !request.is_whole || tip.head.window_state == 0;
-            if version == tip.head.version && attempts < LIVE_ATTEMPTS && shows_state {
-                attempts += 1;
-                let live = self.live_window(key, &mut tip, live).await?;
-                let at = self.newest(key, &tip).await?;
-                let preamble = match tip.head.preamble_revision {
-                    0 => None,
-                    revision => Some(self.preamble(key, revision, version).await?),
-                };
-                let held = self.held_window(&request, &tip, &at, Some(&live)).await?;
-                let over = {
-                    let state = live.lock();
-                    // A turn that was committed since the head was read may be in
-                    // it already.
-                    if state.newest().0 != version || !state.is_of(&tip.head) {
-                        continue;
-                    }
-                    match excess(&request, &tip, preamble.as_deref(), &state) {
-                        None => {
-                            break self.serve(&request, &tip, &at, preamble.as_deref(), (&state, 0), held);
-                        }
-                        Some(over) => over,
-                    }
-                };
-                let at_state = self.state_at(key, &tip, &at).await?;
-                let cut = self.assemble_cut(key, &tip, &at, at_state, over, request.close_pending).await?;
-                break self.serve(&request, &tip, &at, preamble.as_deref(), (&cut, over), held);
+            attempts += 1;
+            if let Some(restored) = self.try_restore(&request, attempts).await? {
+                break restored;
             }
-            let at = self.position(key, &tip, version).await?;
-            if known != Version(0) {
-                tip.journal.clear();
-            }
-            let preamble = self.inner.meta.preamble(key, version).await?;
-            let held = self.held_window(&request, &tip, &at, None).await?;
-            let at_state =
-                if request.is_whole { StateAt::default() } else { self.state_at(key, &tip, &at).await? };
-            let state = self.assemble_log(key, &tip, &at, at_state.clone()).await?;
-            let Some(over) = excess(&request, &tip, preamble.as_ref(), &state) else {
-                break self.serve(&request, &tip, &at, preamble.as_ref(), (&state, 0), held);
-            };
-            let cut = self.assemble_cut(key, &tip, &at, at_state, over, request.close_pending).await?;
-            break self.serve(&request, &tip, &at, preamble.as_ref(), (&cut, over), held);
         };
         let how = match restored.header.change {
             Change::Unchanged => "unchanged",
@@ -134,6 +99,85 @@ impl Engine {
         let bytes: usize = restored.items.iter().map(|item| item.payload.len()).sum();
         metrics::counter!("turnkeep_restored_payload_bytes_total").increment(bytes as u64);
         Ok(restored)
+    }
+
+    /// Restores a window; nothing if it changed meanwhile, so that it is to be looked
+    /// at afresh.
+    async fn try_restore(&self, request: &RestoreRequest, attempt: usize) -> Result<Option<Restored>, Error> {
+        let key = &request.key;
+        let live = self.inner.caches.windows.get(key);
+        let known = live.as_ref().map_or(Version(0), |live| live.lock().newest().0);
+        let mut tip = self.tip(key, Some(known)).await?;
+        let version = request.at_version.unwrap_or(tip.head.version);
+        let shows_state = !request.is_whole || tip.head.window_state == 0;
+        if version == tip.head.version && attempt <= LIVE_ATTEMPTS && shows_state {
+            return self.restore_newest(request, attempt, tip, live).await;
+        }
+        let at = self.position(key, &tip, version).await?;
+        if known != Version(0) {
+            tip.journal.clear();
+        }
+        let preamble = self.inner.meta.preamble(key, version).await?;
+        let held = self.held_window(request, &tip, &at, None).await?;
+        let at_state =
+            if request.is_whole { StateAt::default() } else { self.state_at(key, &tip, &at).await? };
+        let state = self.assemble_log(key, &tip, &at, at_state.clone()).await?;
+        let Some(over) = excess(request, &tip, preamble.as_ref(), &state) else {
+            return Ok(Some(self.serve(request, &tip, &at, preamble.as_ref(), (&state, 0), held)));
+        };
+        let cut = self.assemble_cut(key, &tip, &at, at_state, over, request.close_pending).await?;
+        Ok(Some(self.serve(request, &tip, &at, preamble.as_ref(), (&cut, over), held)))
+    }
+
+    /// Restores the window of the newest version, which is kept in memory.
+    async fn restore_newest(
+        &self,
+        request: &RestoreRequest,
+        attempt: usize,
+        mut tip: Tip,
+        live: Option<Arc<LiveWindow>>,
+    ) -> Result<Option<Restored>, Error> {
+        let key = &request.key;
+        let live = self.live_window(key, &mut tip, live).await?;
+        let at = self.newest(key, &tip).await?;
+        let preamble = match tip.head.preamble_revision {
+            0 => None,
+            revision => Some(self.preamble(key, revision, tip.head.version).await?),
+        };
+        let preamble = preamble.as_deref();
+        let held = self.held_window(request, &tip, &at, Some(&live)).await?;
+        let look = {
+            let state = live.lock();
+            // A turn that was committed since the head was read may be in it already.
+            if state.newest().0 != tip.head.version || !state.is_of(&tip.head) {
+                return Ok(None);
+            }
+            let window = state.assembler.window(request.close_pending);
+            let filled = window.tokens().saturating_add(preamble.map_or(0, |preamble| preamble.tokens));
+            // Not the request's room: what it alone makes necessary is not recorded.
+            match tip.session.profile.room(None, 0) {
+                Some(room) if attempt == 1 && self.wants_relief(&tip, room, filled) => {
+                    Look::Pressed(room, filled)
+                }
+                _ => match excess(request, &tip, preamble, &state) {
+                    None => {
+                        return Ok(Some(self.serve(request, &tip, &at, preamble, (&state, 0), held)));
+                    }
+                    Some(over) => Look::Over(over),
+                },
+            }
+        };
+        match look {
+            Look::Pressed(room, filled) => {
+                self.relieve(key, room, filled).await?;
+                Ok(None)
+            }
+            Look::Over(over) => {
+                let at_state = self.state_at(key, &tip, &at).await?;
+                let cut = self.assemble_cut(key, &tip, &at, at_state, over, request.close_pending).await?;
+                Ok(Some(self.serve(request, &tip, &at, preamble, (&cut, over), held)))
+            }
+        }
     }
 
     /// A session as it stands, with its window.
@@ -256,7 +300,12 @@ impl Engine {
     }
 
     /// The entries of those seqs, which are in order.
-    async fn kept_entries(&self, key: &SessionKey, at: &Position, seqs: &[Seq]) -> Result<Vec<Entry>, Error> {
+    pub(super) async fn kept_entries(
+        &self,
+        key: &SessionKey,
+        at: &Position,
+        seqs: &[Seq],
+    ) -> Result<Vec<Entry>, Error> {
         let runs = seqs.chunk_by(|one, next| one.next() == *next);
         let reads: Vec<_> = runs
             .filter_map(|run| Some((*run.first()?, *run.last()?)))

@@ -5,11 +5,13 @@ use super::{Engine, Error, compute, keys};
 use crate::codec::manifest::{self, Manifest, PreambleLine};
 use crate::codec::segment::{self, BranchLine, Encoded, Header, TurnLine};
 use crate::codec::{digest, frame};
-use crate::limits::{OBJECT_FIRST_ATTEMPTS, SEAL_SEGMENT_RAW_BYTES_MAX, SEGMENT_RAW_BYTES_MAX};
-use crate::model::{Branch, BranchId, GenerationId, Segment, Seq, Version, WireFormat};
+use crate::limits::{
+    MANIFEST_WINDOW_STATES_MAX, OBJECT_FIRST_ATTEMPTS, SEAL_SEGMENT_RAW_BYTES_MAX, SEGMENT_RAW_BYTES_MAX,
+};
+use crate::model::{Branch, BranchId, GenerationId, RecordedState, Segment, Seq, Version, WireFormat};
 use crate::store::meta::{
     BranchKey, CommitOutcome, JournalRow, ManifestRow, NewSeal, RecordedTurn, SealCandidate, SealedRun,
-    SessionKey,
+    SessionKey, Tip,
 };
 use bytes::Bytes;
 
@@ -333,6 +335,7 @@ impl Engine {
                 .map(|branch| (BranchLine::from(branch), branch.parent.clone()))
                 .collect(),
             preambles: preambles.iter().map(PreambleLine::new).collect::<Result<_, _>>()?,
+            window_states: self.newest_states(key, &tip, &branches).await?,
             writer: generation,
         };
         let row = ManifestRow {
@@ -347,6 +350,25 @@ impl Engine {
             version: tip.head.version,
         };
         Ok(Some((row, manifest::encode(&manifest)?)))
+    }
+
+    /// The newest window state of each of a session's newest branches, the oldest
+    /// branch first.
+    async fn newest_states(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        branches: &[Branch],
+    ) -> Result<Vec<RecordedState>, Error> {
+        if tip.head.window_state == 0 {
+            return Ok(vec![]);
+        }
+        let (mut states, newest) = (Vec::new(), Version(i64::MAX.unsigned_abs()));
+        for branch in branches.iter().skip(branches.len().saturating_sub(MANIFEST_WINDOW_STATES_MAX)) {
+            let branch = BranchKey { tenant: key.tenant.clone(), branch: branch.id.clone() };
+            states.extend(self.inner.meta.window_states(&branch, newest, u64::MAX, 1).await?);
+        }
+        Ok(states)
     }
 
     /// Wire format of a branch's entries. A deleted session that forks still

@@ -90,7 +90,7 @@ impl Engine {
                     state.cut = opening(&assembled.assembler.window(false));
                 }
                 let (kind, cause) = (StateKind::Rewind, String::new());
-                Ok(Some(Proposal { kind, state, cause, undone: None, tokens_max: None }))
+                Ok(Some(Proposal::keeping_all(kind, state, cause)))
             })
             .await
         };

@@ -1,7 +1,7 @@
 //! What changes a window but not the log: cuts, snips, summaries and pins.
 
 use crate::clock::Micros;
-use crate::model::{BranchId, Seq, Version};
+use crate::model::{BranchId, Cost, Seq, Version};
 
 /// What a window is made with besides the log. It is recorded whenever it changes,
 /// so that a window is the same whenever and wherever it is made.
@@ -71,6 +71,9 @@ pub struct Summary {
     /// What was done, as code read it from the calls that left.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ledger: String,
+    /// What code knows of all entries that left, to be continued when more leave.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub known: serde_json::Value,
 }
 
 /// A literal that every window shows.
@@ -135,7 +138,7 @@ impl StateKind {
 }
 
 /// A window state as it is recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RecordedState {
     /// The branch on which it was recorded.
     pub branch: BranchId,
@@ -166,4 +169,69 @@ pub struct StateRecord {
     /// Of an undo: the state that was undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undone: Option<u64>,
+    /// The model's summary, if one was asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summarizer: Option<SummarizerReport>,
+    /// What became of what was said in the entries that left.
+    #[serde(default, skip_serializing_if = "AuditReport::is_empty")]
+    pub audit: AuditReport,
+}
+
+/// How a model was asked for a summary.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct SummarizerReport {
+    /// The model, as it names itself.
+    pub model: String,
+    /// Tokens that it read.
+    pub input_tokens: u64,
+    /// Tokens that it wrote.
+    pub output_tokens: u64,
+    /// What that cost, if its prices are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+    /// Why its answer was not taken; empty if it was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub failure: String,
+    /// Literals in its summary that the entries never had.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsupported: Vec<String>,
+}
+
+/// What became of what was said in entries that left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct AuditReport {
+    /// By what it is: how many the window still holds, and how many it does not.
+    pub tallies: Vec<AuditTally>,
+    /// What it does not hold, constraints and decisions first; not all if they are
+    /// many.
+    pub losses: Vec<AuditLoss>,
+}
+
+/// See [`AuditReport`].
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct AuditTally {
+    /// What they are.
+    pub subject: String,
+    /// How many are kept.
+    pub kept: u64,
+    /// How many are lost.
+    pub lost: u64,
+}
+
+/// See [`AuditReport`].
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct AuditLoss {
+    /// What it is.
+    pub subject: String,
+    /// Its text.
+    pub text: String,
+    /// The entry that said it.
+    pub seq: Seq,
+}
+
+impl AuditReport {
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.tallies.is_empty()
+    }
 }

@@ -164,6 +164,11 @@ pub struct ModelProfile {
     pub prices: Option<Box<Prices>>,
 }
 
+/// So many percent of some tokens.
+pub fn percent(tokens: u64, share: u64) -> u64 {
+    u64::try_from(u128::from(tokens) * u128::from(share) / 100).unwrap_or(u64::MAX)
+}
+
 /// How a context window is divided for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {

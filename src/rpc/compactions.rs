@@ -4,7 +4,7 @@ use super::transcript_service::Transcripts;
 use super::{convert, pages, pb};
 use crate::engine::{CompactRequest, Error, Strategy};
 use crate::limits::TOKENS_MAX;
-use crate::model::{Pin, RecordedState, Seq, SessionId, StateKind, TenantId, Version};
+use crate::model::{AuditLoss, AuditTally, Pin, RecordedState, Seq, SessionId, StateKind, TenantId, Version};
 use crate::store::meta::SessionKey;
 
 impl Transcripts {
@@ -106,7 +106,25 @@ fn compaction(session: &SessionId, recorded: RecordedState) -> pb::Compaction {
         ledger: summary.ledger,
         pins: state.pins.into_iter().map(pin).collect(),
         undone: record.undone.map(name).unwrap_or_default(),
+        summarizer: record.summarizer.map(|call| pb::SummarizerCall {
+            model: call.model,
+            input_tokens: call.input_tokens,
+            output_tokens: call.output_tokens,
+            cost_picodollars: call.cost.map(|cost| cost.0),
+            failure: call.failure,
+            unsupported: call.unsupported,
+        }),
+        audit: record.audit.tallies.into_iter().map(tally).collect(),
+        losses: record.audit.losses.into_iter().map(loss).collect(),
     }
+}
+
+fn tally(tally: AuditTally) -> pb::AuditTally {
+    pb::AuditTally { subject: tally.subject, kept: tally.kept, lost: tally.lost }
+}
+
+fn loss(loss: AuditLoss) -> pb::AuditLoss {
+    pb::AuditLoss { subject: loss.subject, text: loss.text, seq: loss.seq.0 }
 }
 
 /// A pin on the wire.

@@ -95,20 +95,22 @@ pub(super) fn ends_early(key: &str, range: &Range<u64>) -> StoreError {
     StoreError::new(ErrorKind::Corrupt, format!("{key} ends before byte {}", range.end))
 }
 
+/// A blob that is there after [`probe_create_only`].
+pub(super) const PROBE_KEY: &str = "probe/create-only";
+
 /// Checks that a store refuses to overwrite: the seal protocol rests on it, and
 /// some S3 servers ignore the condition.
 pub(super) async fn probe_create_only(store: &dyn BlobStore) -> Result<(), StoreError> {
-    const KEY: &str = "probe/create-only";
     let (first, other) = (Bytes::from_static(b"turnkeep"), Bytes::from_static(b"another"));
-    store.put_new(KEY, first.clone(), digest::sha256(&first)).await?;
-    match store.put_new(KEY, other.clone(), digest::sha256(&other)).await {
+    store.put_new(PROBE_KEY, first.clone(), digest::sha256(&first)).await?;
+    match store.put_new(PROBE_KEY, other.clone(), digest::sha256(&other)).await {
         Err(error) if error.kind == ErrorKind::KeyTaken => {}
         Err(error) => return Err(error),
         Ok(()) => {
             return Err(StoreError::new(ErrorKind::Internal, "the blob store lets a blob be overwritten"));
         }
     }
-    if store.get(KEY).await? == first {
+    if store.get(PROBE_KEY).await? == first {
         Ok(())
     } else {
         Err(StoreError::new(ErrorKind::Internal, "the blob store does not return what was put"))

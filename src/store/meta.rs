@@ -512,6 +512,26 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     /// its newest has the number before. The version is that of its head.
     async fn commit_window_state(&self, new: NewWindowState) -> Result<CommitOutcome, StoreError>;
 
+    /// Claims the making of a session's summary, if no claim lives and none is there
+    /// that was not taken. Returns whether it is claimed; it is until `until`.
+    async fn claim_summary(
+        &self,
+        key: &SessionKey,
+        token: &str,
+        now: Micros,
+        until: Micros,
+    ) -> Result<bool, StoreError>;
+
+    /// Keeps a summary that was made under a claim, if that still stands.
+    async fn keep_summary(&self, key: &SessionKey, token: &str, body: &str) -> Result<bool, StoreError>;
+
+    /// The claim that stands, by its token, and the summary once it is made, as JSON.
+    async fn pending_summary(&self, key: &SessionKey)
+    -> Result<Option<(String, Option<String>)>, StoreError>;
+
+    /// Drops a claim, or the summary that waits.
+    async fn drop_summary(&self, key: &SessionKey) -> Result<(), StoreError>;
+
     // --- Sealing ---
 
     /// Branches whose journals are due, those with the most bytes first.

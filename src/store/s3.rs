@@ -7,7 +7,8 @@ use crate::clock::{self, Micros};
 use crate::codec::digest;
 use crate::model::Digest;
 use crate::store::blob::{
-    BlobInfo, BlobStore, BlobUpload, ends_early, probe_create_only, range_length, verifies_checksums,
+    BlobInfo, BlobStore, BlobUpload, PROBE_KEY, ends_early, probe_create_only, range_length,
+    verifies_checksums,
 };
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
@@ -15,7 +16,7 @@ use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region};
 use aws_sdk_s3::Client;
-use aws_sdk_s3::config::ResponseChecksumValidation;
+use aws_sdk_s3::config::{ResponseChecksumValidation, StalledStreamProtectionConfig};
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::primitives::ByteStream;
 use aws_smithy_http_client::Builder as HttpBuilder;
@@ -24,6 +25,7 @@ use aws_smithy_runtime_api::http::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures::future::join_all;
 use std::ops::Range;
 use std::time::Duration;
 use upload::S3Upload;
@@ -46,6 +48,8 @@ pub struct S3Options {
 
 /// One attempt may take so long, and a second more for each MiB.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections that are opened at the start.
+const OPEN_CONNECTIONS: usize = 4;
 /// Attempts of one call; the SDK's token bucket bounds them over all calls.
 const ATTEMPTS: u32 = 3;
 
@@ -53,6 +57,9 @@ const ATTEMPTS: u32 = 3;
 #[derive(Debug, Clone)]
 pub struct S3Blobs {
     client: Client,
+    /// The same for reads, whose attempts all may take the same time: a request
+    /// that says so itself has its configuration made anew.
+    reader: Client,
     bucket: String,
     prefix: String,
 }
@@ -64,7 +71,7 @@ impl S3Blobs {
         let timeouts = TimeoutConfig::builder().connect_timeout(Duration::from_secs(3)).build();
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
             .http_client(http)
-            .timeout_config(timeouts)
+            .timeout_config(timeouts.clone())
             .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS));
         if let Some(region) = options.region {
             loader = loader.region(Region::new(region));
@@ -78,20 +85,24 @@ impl S3Blobs {
         if let Some(endpoint) = options.endpoint {
             builder = builder.endpoint_url(endpoint);
         }
-        Self { client: Client::from_conf(builder.build()), bucket: options.bucket, prefix: options.prefix }
+        let client = Client::from_conf(builder.clone().build());
+        let timeouts = timeouts.to_builder().operation_attempt_timeout(body_deadline(0)).build();
+        // A body that stalls is noticed by its deadline.
+        let stalled = StalledStreamProtectionConfig::disabled();
+        let reader = builder.timeout_config(timeouts).stalled_stream_protection(stalled);
+        let reader = Client::from_conf(reader.build());
+        Self { client, reader, bucket: options.bucket, prefix: options.prefix }
     }
 
     /// A blob, or these bytes of it.
     async fn fetch(&self, key: &str, range: Option<&Range<u64>>) -> Result<Bytes, StoreError> {
         let context = || format!("get {key}");
         let got = self
-            .client
+            .reader
             .get_object()
             .bucket(&self.bucket)
             .key(self.full(key))
             .set_range(range.map(|range| format!("bytes={}-{}", range.start, range.end.saturating_sub(1))))
-            .customize()
-            .config_override(aws_sdk_s3::config::Config::builder().timeout_config(attempt_timeout(0)))
             .send()
             .await
             .map_err(|error| match range {
@@ -237,6 +248,9 @@ impl BlobStore for S3Blobs {
 
     async fn probe(&self) -> Result<(), StoreError> {
         probe_create_only(self).await?;
+        // A restore gets several blobs at once; the first one need not wait for
+        // connections.
+        join_all((0..OPEN_CONNECTIONS).map(|_| self.get(PROBE_KEY))).await;
         if !verifies_checksums(self).await? {
             tracing::warn!(bucket = self.bucket, "the object store does not verify SHA-256 checksums");
         }

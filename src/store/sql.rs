@@ -132,6 +132,31 @@ impl MetaStore for SqlMetaStore {
         window_states::commit(self.db.as_ref(), new).await
     }
 
+    async fn claim_summary(
+        &self,
+        key: &SessionKey,
+        token: &str,
+        now: Micros,
+        until: Micros,
+    ) -> Result<bool, StoreError> {
+        window_states::claim_summary(self.db.as_ref(), key, token, now, until).await
+    }
+
+    async fn keep_summary(&self, key: &SessionKey, token: &str, body: &str) -> Result<bool, StoreError> {
+        window_states::keep_summary(self.db.as_ref(), key, token, body).await
+    }
+
+    async fn pending_summary(
+        &self,
+        key: &SessionKey,
+    ) -> Result<Option<(String, Option<String>)>, StoreError> {
+        window_states::pending_summary(self.db.as_ref(), key).await
+    }
+
+    async fn drop_summary(&self, key: &SessionKey) -> Result<(), StoreError> {
+        window_states::drop_summary(self.db.as_ref(), key).await
+    }
+
     async fn blob_bytes(&self, key: &SessionKey) -> Result<u64, StoreError> {
         sessions::blob_bytes(self.db.as_ref(), key).await
     }

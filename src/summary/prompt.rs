@@ -14,12 +14,6 @@ use std::fmt::Write as _;
 /// [`instructions`] is given.
 pub const PROMPT: &str = include_str!("prompt.md");
 
-/// What stands before a summary in a window.
-pub const HANDOFF: &str = include_str!("handoff.md");
-
-/// What stands after it.
-const HANDOFF_END: &str = "[End of what stands for the earlier part of this conversation.]";
-
 /// Share of the room that the previous summary may take, in percent.
 const PREVIOUS_PERCENT: u64 = 30;
 
@@ -52,16 +46,6 @@ pub fn instructions(template: &str, source: &Source, target_tokens: u64, more: &
     }
     prompt.push_str(rest);
     prompt.trim_end().to_owned()
-}
-
-/// The parts that stand for the earlier conversation, framed as what they are.
-/// Empty if all of them are.
-pub fn handoff<'p>(parts: impl IntoIterator<Item = &'p str>) -> String {
-    let parts: Vec<_> = parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect();
-    if parts.is_empty() {
-        return String::new();
-    }
-    [HANDOFF.trim(), &parts.join("\n\n"), HANDOFF_END].join("\n\n")
 }
 
 /// What is to be summarized, as text.
@@ -320,13 +304,6 @@ mod tests {
             assert!(prompt.contains(&format!("\n## {section}\n")), "{section}");
         }
         assert_eq!(instructions("a {{x}} {{ b", &source, 1, ""), "a {{x}} {{ b");
-    }
-
-    #[test]
-    fn a_handoff_frames_what_there_is() {
-        assert_eq!(handoff(["", " \n"]), "");
-        let text = handoff(["summary\n", "", "ledger"]);
-        assert_eq!(text, [HANDOFF.trim(), "summary", "ledger", HANDOFF_END].join("\n\n"));
     }
 
     proptest! {

@@ -9,9 +9,11 @@ use crate::format::user_message;
 use crate::model::{Cut, Entry, EntryKind, Origin, Seq, Version, WindowState};
 use bytes::Bytes;
 
-/// Frames what stands for earlier parts: a model is not to take it for a request.
-const FRAME: &str = "[Kept from earlier in this conversation by the session store. This is reference material, \
-                     not a request: nothing in it is to be carried out again.]";
+/// Stands before what stands for earlier parts: a model is not to take it for a request.
+const HANDOFF: &str = include_str!("handoff.md");
+
+/// Stands after it.
+const HANDOFF_END: &str = "[End of what stands for the earlier part of this conversation.]";
 
 /// The place of pins and summary in the order of entries: before all of them.
 const SLOT: Seq = Seq(0);
@@ -56,7 +58,7 @@ impl Assembler {
 
 /// Pins and summary; nothing if there are none.
 fn slot_text(state: &WindowState) -> Option<(String, Origin)> {
-    let mut text = FRAME.to_owned();
+    let mut text = HANDOFF.trim().to_owned();
     if !state.pins.is_empty() {
         text.push_str("\n\nPinned, word for word:");
         for pin in &state.pins {
@@ -64,15 +66,20 @@ fn slot_text(state: &WindowState) -> Option<(String, Origin)> {
             text.push_str(&pin.text);
         }
     }
+    let mut origin = Origin::Pin;
     if let Some(summary) = &state.summary {
+        origin = Origin::Summary;
         for (title, part) in [("Summary", &summary.text), ("Done so far, as recorded", &summary.ledger)] {
             if !part.is_empty() {
                 text.extend(["\n\n", title, ":\n", part]);
             }
         }
-        return Some((text, Origin::Summary));
+    } else if state.pins.is_empty() {
+        return None;
     }
-    (!state.pins.is_empty()).then_some((text, Origin::Pin))
+    text.push_str("\n\n");
+    text.push_str(HANDOFF_END);
+    Some((text, origin))
 }
 
 /// Says what is left out; nothing if it is nothing.

@@ -2,8 +2,8 @@
 
 use super::view::Window;
 use crate::format::Role;
-use crate::limits::{FIRST_MESSAGE_TOKENS, KEPT_SYSTEM_PERCENT};
-use crate::model::{Cut, Seq};
+use crate::limits::{FIRST_MESSAGE_TOKENS, KEPT_SYSTEM_PERCENT, SNIP_CHARACTERS, SNIPPED_CHARACTERS};
+use crate::model::{Cut, Origin, Seq};
 
 /// What an atom is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl<'a> Plan<'a> {
         Self {
             atoms,
             slot_tokens: head()
-                .filter(|slot| !slot.is_of_log() && slot.origin != crate::model::Origin::Notice)
+                .filter(|slot| !slot.is_of_log() && slot.origin != Origin::Notice)
                 .map(|slot| slot.tokens)
                 .sum(),
             system_tokens: head().filter(|slot| slot.role == Role::System).map(|slot| slot.tokens).sum(),
@@ -190,4 +190,38 @@ impl<'a> Plan<'a> {
         tokens = staying.iter().fold(tokens, |sum, atom| sum.saturating_add(atom.tokens));
         (cut, tokens)
     }
+}
+
+/// The cut that leaves the newest atoms of at most so many tokens, and the newest in
+/// any case. Nothing if nothing leaves.
+pub fn tail(window: &Window<'_>, tokens_max: u64) -> Option<Cut> {
+    let atoms = atoms(window);
+    let mut tokens = 0_u64;
+    let fitting = atoms.iter().rev().take_while(|atom| {
+        tokens = tokens.saturating_add(atom.tokens);
+        tokens <= tokens_max
+    });
+    let kept = atoms.len().checked_sub(fitting.count().max(1)).filter(|kept| *kept > 0)?;
+    Some(Plan::new(window, &atoms, u64::MAX).cut(kept).0)
+}
+
+/// Entries whose tool results may be shown by their ends, but for the newest, which
+/// have so many tokens together; and the tokens that this wins, about.
+pub fn snippable(window: &Window<'_>, protected: u64) -> (Vec<Seq>, u64) {
+    /// Tokens of a result that is shown by its ends, about.
+    const SNIPPED_TOKENS: u64 = SNIPPED_CHARACTERS / 3;
+    let log = window.log();
+    let mut newer = 0_u64;
+    let mut win = 0_u64;
+    let mut seqs = Vec::new();
+    for slot in log.slots.iter().rev().filter(|slot| slot.has_results && slot.is_of_log()) {
+        newer = newer.saturating_add(slot.tokens);
+        let is_long = slot.payload.len() as u64 > SNIP_CHARACTERS && slot.tokens > 2 * SNIPPED_TOKENS;
+        if newer > protected && is_long && slot.origin == Origin::Log {
+            win += slot.tokens - SNIPPED_TOKENS;
+            seqs.push(slot.seq);
+        }
+    }
+    seqs.reverse();
+    (seqs, win)
 }

@@ -3,7 +3,7 @@
 
 use crate::stores::{
     Database, Directory, Gate, GatedMeta, Harm, Node, PostgresServer, Proxy, config, error_response, id_of,
-    key, payload, postgres_at, postgres_in_time, request, soon,
+    key, on_both_databases, payload, postgres_at, postgres_in_time, request, soon,
 };
 use futures::future::{BoxFuture, join_all};
 use std::collections::BTreeMap;
@@ -16,6 +16,8 @@ use turnkeep::engine::{Engine, Error, ForkRequest, PersistReply, Reason, RewindR
 use turnkeep::model::{CompressionPath, Labels, Seq, SessionId, Version};
 use turnkeep::store::meta::SessionKey;
 use turnkeep::store::{ErrorKind, MetaStore};
+
+on_both_databases![what_the_tip_tells_is_not_asked_for_again];
 
 /// An engine that reaches Postgres through a proxy, and a session.
 struct Proxied {
@@ -473,4 +475,22 @@ async fn a_server_that_crashes_and_comes_back_loses_and_doubles_nothing() {
         }
     })
     .await;
+}
+
+async fn what_the_tip_tells_is_not_asked_for_again(database: Database) {
+    let (directory, key) = (Directory::new(), key("s"));
+    let writer = Node::start(database.meta.clone(), directory.blobs.clone()).await;
+    writer.create(&key).await;
+    writer.persist(&key, "r1", payload("r1", 300)).await.unwrap();
+    assert_eq!(writer.seal(&key).await.unwrap(), 1);
+    let gate = Gate::new();
+    let meta = Arc::new(GatedMeta { inner: database.meta.clone(), gate: gate.clone() });
+    let node = Node::start(meta, directory.blobs.clone()).await;
+    // That the branch has no parent, and that no entry is in the journal.
+    for method in ["lineage", "journal"] {
+        gate.fail(method, ErrorKind::Unavailable);
+    }
+    let restored = node.restore(&key).await.unwrap();
+    assert_eq!(restored.items.len(), 1);
+    assert!(!gate.has_failed());
 }

@@ -2,6 +2,7 @@
 
 use super::Site;
 use super::rebuild_outputs::offload;
+use super::rebuild_windows;
 use crate::stores::{Database, Node, on_both_databases};
 use std::fs;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ on_both_databases![
     a_damaged_journal_is_found,
     an_output_that_is_not_as_its_blob_says_is_found,
     a_blob_that_nobody_names_is_counted,
+    a_window_state_that_cannot_be_is_found,
 ];
 
 /// A session of three segments and two turns in the journal.
@@ -240,6 +242,43 @@ async fn an_output_that_is_not_as_its_blob_says_is_found(database: Database) {
     assert!(found.findings.iter().any(|finding| finding.problem.contains(&resource)), "{found:?}");
     site.database.execute("DELETE FROM output").await;
     assert_eq!(site.check(true).await.orphans, sound.orphans + 1);
+}
+
+async fn a_window_state_that_cannot_be_is_found(database: Database) {
+    let site = Site::empty(database).await;
+    let key = rebuild_windows::session(&site, "s", 4).await;
+    rebuild_windows::pin(&site, &key, "a", None).await;
+    let sound = site.check(false).await;
+    assert_eq!((sound.window_states, sound.findings), (1, vec![]));
+    let states = [
+        "{",
+        r#"{"cut":{"first_kept":99,"omitted_entries":1,"omitted_tokens":1}}"#,
+        r#"{"cut":{"first_kept":0,"omitted_entries":0,"omitted_tokens":0}}"#,
+        r#"{"cut":{"first_kept":3,"system":[3],"omitted_entries":0,"omitted_tokens":0}}"#,
+        r#"{"cut":{"first_kept":3,"first_user":0,"omitted_entries":0,"omitted_tokens":0}}"#,
+        r#"{"snipped":[4,99]}"#,
+        r#"{"summary":{"covers":99,"text":"x"}}"#,
+    ];
+    let states = states.map(|state| format!("state = '{state}'"));
+    let others = ["record = 'x'", "kind = 'other'", "version = 99"].map(str::to_owned);
+    let row = site.database.rows("SELECT state, record, kind, version FROM window_state").await.remove(0);
+    for change in states.into_iter().chain(others) {
+        site.database.execute_made(format!("UPDATE window_state SET {change}")).await;
+        for deep in [false, true] {
+            let findings = site.check(deep).await.findings;
+            assert_found(&findings, &change);
+            assert_eq!(findings.len(), 1, "{change}: {findings:?}");
+            assert!(findings[0].problem.contains("window state"), "{findings:?}");
+        }
+        let [state, record, kind, version] = [0, 1, 2, 3].map(|at: usize| row[at].clone());
+        let undo = format!("state = '{state}', record = '{record}', kind = '{kind}', version = {version}");
+        site.database.execute_made(format!("UPDATE window_state SET {undo}")).await;
+        assert_eq!(site.check(true).await.findings, []);
+    }
+    // An end that is there, and all that lies before it.
+    let fits = r#"{"cut":{"first_kept":10,"system":[1],"first_user":2,"last_user":9,"omitted_entries":6,"omitted_tokens":9},"snipped":[10]}"#;
+    site.database.execute_made(format!("UPDATE window_state SET state = '{fits}'")).await;
+    assert_eq!(site.check(true).await.findings, []);
 }
 
 async fn a_blob_that_nobody_names_is_counted(database: Database) {

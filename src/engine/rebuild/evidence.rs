@@ -127,9 +127,9 @@ impl Evidence {
         let position = (manifest.version, manifest.branch.clone());
         self.positions.entry(id.clone()).or_default().push(position);
         self.blobs.entry(id.clone()).or_default().push(key.to_owned());
-        let is_newest = |(other, _): &(Manifest, String)| {
-            (other.version, other.config_revision) < (manifest.version, manifest.config_revision)
-        };
+        let age =
+            |manifest: &Manifest| (manifest.version, manifest.config_revision, manifest.window_revision);
+        let is_newest = |(other, _): &(Manifest, String)| age(other) < age(&manifest);
         if self.manifests.get(&id).is_none_or(is_newest) {
             self.manifests.insert(id, (manifest, key.to_owned()));
         }

@@ -48,6 +48,9 @@ const ENTRY_OVERHEAD_BYTES: usize = 256;
 /// change of threads than they win.
 const BATCH_BYTES: usize = 2 << 20;
 
+/// Bytes that are prepared in about the time in which an entry is taken in.
+const TAKE_IN_BYTES: usize = 100;
+
 /// Batches of one restore that are prepared at the same time.
 const BATCHES: usize = 4;
 
@@ -130,11 +133,11 @@ impl Assembled {
         let mut batches = stream::iter(batches(entries))
             .map(|(bytes, batch)| {
                 let prepare = prepare.clone();
-                compute(bytes, move || (bytes, batch.into_iter().map(prepare).collect::<Vec<_>>()))
+                compute(bytes, move || batch.into_iter().map(prepare).collect::<Vec<_>>())
             })
             .buffered(BATCHES);
-        while let Some((bytes, batch)) = batches.try_next().await? {
-            self = compute(bytes, move || {
+        while let Some(batch) = batches.try_next().await? {
+            self = compute(batch.len() * TAKE_IN_BYTES, move || {
                 self.take_in(batch.into_iter());
                 self
             })

@@ -111,6 +111,7 @@ async fn hide(
     tx.execute(bury, args![tenant, session, erase_not_before]).await?;
     for sql in [
         Sql::both("DELETE FROM manifest WHERE tenant = $1 AND session_id = $2"),
+        Sql::both("DELETE FROM pending_summary WHERE tenant = $1 AND session_id = $2"),
         Sql::both("DELETE FROM session_label WHERE tenant = $1 AND session_id = $2"),
         Sql::both("DELETE FROM preamble WHERE tenant = $1 AND session_id = $2"),
         Sql::both("DELETE FROM session WHERE tenant = $1 AND session_id = $2"),

@@ -4,7 +4,7 @@ use super::connection::{Arg, Database, Lane, Row, Sql, args};
 use super::rows;
 use crate::clock::Micros;
 use crate::model::{RecordedState, SessionId, StateKind, TenantId, Version};
-use crate::store::meta::{BranchKey, CommitOutcome, NewWindowState};
+use crate::store::meta::{BranchKey, CommitOutcome, NewWindowState, SessionKey};
 use crate::store::{ErrorKind, StoreError};
 
 pub(super) const INSERT: Sql = Sql::both(
@@ -82,4 +82,60 @@ pub(super) async fn commit(db: &dyn Database, new: NewWindowState) -> Result<Com
     tx.execute(INSERT, insert_args(&key.tenant, &key.session, &state)?).await?;
     tx.commit().await?;
     Ok(CommitOutcome::Committed)
+}
+
+/// Claims the making of a session's summary.
+pub(super) async fn claim_summary(
+    db: &dyn Database,
+    key: &SessionKey,
+    token: &str,
+    now: Micros,
+    until: Micros,
+) -> Result<bool, StoreError> {
+    // A claim that its holder makes again lasts longer. What waits is not replaced.
+    let claim = Sql::both(
+        "INSERT INTO pending_summary (tenant, session_id, token, expires_at) \
+         SELECT tenant, session_id, $3, $5 FROM head WHERE tenant = $1 AND session_id = $2 AND deleted = 0 \
+         ON CONFLICT (tenant, session_id) DO UPDATE SET token = $3, expires_at = $5 \
+         WHERE pending_summary.body IS NULL \
+         AND (pending_summary.expires_at <= $4 OR pending_summary.token = $3)",
+    );
+    let mut tx = db.begin(Lane::Write).await?;
+    let claimed = tx.execute(claim, args![&key.tenant, &key.session, token, now, until]).await? == 1;
+    tx.commit().await?;
+    Ok(claimed)
+}
+
+/// Keeps a summary that was made under a claim.
+pub(super) async fn keep_summary(
+    db: &dyn Database,
+    key: &SessionKey,
+    token: &str,
+    body: &str,
+) -> Result<bool, StoreError> {
+    let keep = Sql::both(
+        "UPDATE pending_summary SET body = $4 WHERE tenant = $1 AND session_id = $2 AND token = $3 AND body IS NULL",
+    );
+    let mut tx = db.begin(Lane::Write).await?;
+    let kept = tx.execute(keep, args![&key.tenant, &key.session, token, body]).await? == 1;
+    tx.commit().await?;
+    Ok(kept)
+}
+
+/// The summary that waits.
+pub(super) async fn pending_summary(
+    db: &dyn Database,
+    key: &SessionKey,
+) -> Result<Option<(String, Option<String>)>, StoreError> {
+    let sql = Sql::both("SELECT token, body FROM pending_summary WHERE tenant = $1 AND session_id = $2");
+    let found = db.query(Lane::Read, sql, args![&key.tenant, &key.session]).await?.pop();
+    found.map(|mut row| Ok((row.next()?, row.next()?))).transpose()
+}
+
+/// Drops a claim, or the summary that waits.
+pub(super) async fn drop_summary(db: &dyn Database, key: &SessionKey) -> Result<(), StoreError> {
+    let sql = Sql::both("DELETE FROM pending_summary WHERE tenant = $1 AND session_id = $2");
+    let mut tx = db.begin(Lane::Write).await?;
+    tx.execute(sql, args![&key.tenant, &key.session]).await?;
+    tx.commit().await
 }

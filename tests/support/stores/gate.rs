@@ -256,6 +256,10 @@ gated! {
     segments(key: &BranchKey, first: Seq, last: Seq) -> Vec<Segment>;
     window_states(key: &BranchKey, last: Version, before: u64, limit: u32) -> Vec<RecordedState>;
     commit_window_state(new: NewWindowState) -> CommitOutcome;
+    claim_summary(key: &SessionKey, token: &str, now: Micros, until: Micros) -> bool;
+    keep_summary(key: &SessionKey, token: &str, body: &str) -> bool;
+    pending_summary(key: &SessionKey) -> Option<(String, Option<String>)>;
+    drop_summary(key: &SessionKey) -> ();
     seal_candidates(policy: SealPolicy, now: Micros, limit: u32) -> Vec<SealCandidate>;
     commit_seal(seal: NewSeal) -> CommitOutcome;
     roll_up_candidates(policy: RollUpPolicy, after: Option<&BranchKey>, limit: u32) -> Vec<BranchKey>;

@@ -1,0 +1,51 @@
+//! `turnkeep compact`.
+
+use super::compactions::print_compaction;
+use super::output::say;
+use super::{Remote, resource_name};
+use crate::rpc::pb;
+use clap::Args;
+
+/// Leave the oldest steps out of a session's windows now: no model is called, and the
+/// log stays whole
+#[derive(Debug, Args)]
+pub(super) struct Compact {
+    #[command(flatten)]
+    remote: Remote,
+    /// The session
+    session: String,
+    /// Tokens that window and preamble may take afterwards; 0.8 times half the context
+    /// window if not given
+    #[arg(long, value_name = "TOKENS")]
+    to: Option<u64>,
+    /// Keep so many of the newest messages, in whole steps
+    #[arg(long, value_name = "MESSAGES", conflicts_with = "to")]
+    last: Option<u64>,
+    /// The version that the session must have
+    #[arg(long)]
+    expected_version: Option<u64>,
+}
+
+impl Compact {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let mut client = self.remote.connect().await?;
+        let strategy = match self.last {
+            None => pb::CompactionStrategy::Truncate,
+            Some(_) => pb::CompactionStrategy::LastMessages,
+        };
+        let request = pb::CompactTranscriptRequest {
+            session: resource_name(&self.session),
+            strategy: strategy.into(),
+            target_tokens: self.to,
+            messages: self.last.unwrap_or_default(),
+            expected_version: self.expected_version,
+        };
+        match client.transcripts.compact_transcript(request).await?.into_inner().compaction {
+            Some(compaction) => print_compaction(&self.remote, &compaction),
+            None => {
+                say("nothing had to be left out, or nothing could");
+                Ok(())
+            }
+        }
+    }
+}

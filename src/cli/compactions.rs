@@ -1,0 +1,197 @@
+//! `turnkeep compactions`.
+
+use super::output::{harmless, name, print, print_json, say, table, time};
+use super::{Remote, resource_name};
+use crate::rpc::pb;
+use clap::{Args, Subcommand};
+
+/// List, show and undo what was left out of a session's windows.
+#[derive(Debug, Subcommand)]
+pub(super) enum Compactions {
+    /// List a session's compactions, the newest first
+    List(List),
+    /// Show a compaction: what it left out, and what stands for it
+    Show(Show),
+    /// Take a compaction back, and those after it
+    Undo(Undo),
+}
+
+impl Compactions {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::List(list) => list.run().await,
+            Self::Show(show) => show.run().await,
+            Self::Undo(undo) => undo.run().await,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    remote: Remote,
+    /// The session
+    session: String,
+    /// At most so many; all if 0
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    /// Where an earlier list ended
+    #[arg(long, value_name = "TOKEN", default_value = "")]
+    page_token: String,
+}
+
+impl List {
+    async fn run(self) -> anyhow::Result<()> {
+        const PAGE: usize = 100;
+        let mut client = self.remote.connect().await?;
+        let mut page_token = self.page_token;
+        let mut left = if self.limit == 0 { usize::MAX } else { self.limit };
+        let header = ["number", "kind", "version", "before", "after", "left out", "shown from", "time"];
+        let mut rows = vec![header.map(str::to_owned).to_vec()];
+        while left > 0 {
+            let request = pb::ListCompactionsRequest {
+                parent: resource_name(&self.session),
+                page_size: i32::try_from(left.min(PAGE)).unwrap_or(i32::MAX),
+                page_token,
+            };
+            let page = client.transcripts.list_compactions(request).await?.into_inner();
+            left -= page.compactions.len().min(left);
+            for compaction in &page.compactions {
+                if self.remote.json {
+                    print_json(&json(compaction))?;
+                } else {
+                    rows.push(row(compaction));
+                }
+            }
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        if !self.remote.json {
+            print(&table(&rows))?;
+        }
+        if !page_token.is_empty() {
+            say(&format!("there may be more: --page-token {page_token}"));
+        }
+        Ok(())
+    }
+}
+
+fn row(compaction: &pb::Compaction) -> Vec<String> {
+    vec![
+        number(compaction).to_owned(),
+        kind(compaction),
+        compaction.version.to_string(),
+        compaction.tokens_before.to_string(),
+        compaction.tokens_after.to_string(),
+        compaction.omitted_entries.to_string(),
+        compaction.first_kept_seq.to_string(),
+        time(compaction.create_time.as_ref()),
+    ]
+}
+
+/// The number in the name of a compaction.
+fn number(compaction: &pb::Compaction) -> &str {
+    compaction.name.rsplit('/').next().unwrap_or_default()
+}
+
+fn kind(compaction: &pb::Compaction) -> String {
+    name(compaction.kind().as_str_name(), "COMPACTION_KIND_")
+}
+
+/// A compaction as JSON.
+fn json(compaction: &pb::Compaction) -> serde_json::Value {
+    serde_json::json!({
+        "name": compaction.name,
+        "kind": kind(compaction),
+        "version": compaction.version,
+        "create_time": time(compaction.create_time.as_ref()),
+        "cause": compaction.cause,
+        "tokens_before": compaction.tokens_before,
+        "tokens_after": compaction.tokens_after,
+        "first_kept_seq": compaction.first_kept_seq,
+        "kept_seqs": compaction.kept_seqs,
+        "omitted_entries": compaction.omitted_entries,
+        "omitted_tokens": compaction.omitted_tokens,
+        "snipped_seqs": compaction.snipped_seqs,
+        "summary": compaction.summary,
+        "ledger": compaction.ledger,
+        "pins": compaction.pins.iter().map(super::pin::json).collect::<Vec<_>>(),
+        "undone": compaction.undone,
+    })
+}
+
+/// Prints what a compaction did, in a line.
+pub(super) fn print_compaction(remote: &Remote, compaction: &pb::Compaction) -> anyhow::Result<()> {
+    if remote.json {
+        return print_json(&json(compaction));
+    }
+    print(&format!(
+        "{} {} {} to {} tokens, {} messages left out, shown from entry {}",
+        compaction.name,
+        kind(compaction),
+        compaction.tokens_before,
+        compaction.tokens_after,
+        compaction.omitted_entries,
+        compaction.first_kept_seq,
+    ))
+}
+
+/// A compaction of a session.
+#[derive(Debug, Args)]
+struct Which {
+    #[command(flatten)]
+    remote: Remote,
+    /// The session
+    session: String,
+    /// The compaction's number
+    number: u64,
+}
+
+impl Which {
+    fn name(&self) -> String {
+        format!("{}/compactions/{}", resource_name(&self.session), self.number)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    #[command(flatten)]
+    which: Which,
+}
+
+impl Show {
+    async fn run(self) -> anyhow::Result<()> {
+        let mut client = self.which.remote.connect().await?;
+        let request = pb::GetCompactionRequest { name: self.which.name() };
+        let compaction = client.transcripts.get_compaction(request).await?.into_inner();
+        let json = json(&compaction);
+        if self.which.remote.json {
+            return print_json(&json);
+        }
+        for (field, value) in json.as_object().into_iter().flatten() {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            // Texts of several lines are for people to read.
+            let mut lines = text.lines();
+            print(&harmless(format!("{field:<16} {}", lines.next().unwrap_or_default()).trim_end()))?;
+            lines.try_for_each(|line| print(&harmless(&format!("{:<16} {line}", ""))))?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Undo {
+    #[command(flatten)]
+    which: Which,
+}
+
+impl Undo {
+    async fn run(self) -> anyhow::Result<()> {
+        let mut client = self.which.remote.connect().await?;
+        let request = pb::UndoCompactionRequest { name: self.which.name() };
+        let undone = client.transcripts.undo_compaction(request).await?.into_inner();
+        print_compaction(&self.which.remote, &undone)
+    }
+}

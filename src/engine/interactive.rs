@@ -1,0 +1,413 @@
+//! The interactive path: windows are relieved lightest first. Old tool results are
+//! snipped; then the middle is summarized, in the background if there is time; then
+//! all but the last steps gives way to what code extracts.
+
+use super::compact::Proposal;
+use super::leaving::{Text, summary_tokens_max};
+use super::{Engine, Error};
+use crate::clock::{self, Deadline};
+use crate::limits::{
+    SNIP_PROTECTED_TOKENS, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX,
+    SUMMARIZER_SOURCE_TOKENS, TAIL_TOKENS_MAX,
+};
+use crate::model::{
+    BranchId, CompressionPath, Cut, Room, Seq, StateKind, SummarizerReport, Usage, WindowState, percent,
+};
+use crate::provider::CompletionRequest;
+use crate::store::meta::{SessionKey, Tip};
+use crate::summary::Said;
+use crate::summary::audit::unsupported_claims;
+use crate::summary::literals;
+use crate::summary::prompt::{PROMPT, instructions, render_source};
+use crate::tokens::{TokenCounter, catalogue};
+use crate::window::{snippable, tail};
+use std::time::Duration;
+
+/// When windows are compacted, and what then. Shares are of the usable window, in
+/// percent.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CompactionOptions {
+    /// Over this, old tool results are shown by their ends.
+    pub snip_percent: u64,
+    /// Only if that makes the window smaller by this.
+    pub snip_win_percent: u64,
+    /// Over this, a summary is prepared in the background.
+    pub prepare_percent: u64,
+    /// Over this, a summary that was prepared takes the place of the middle.
+    pub summarize_percent: u64,
+    /// Over this, a restore waits for a summary; without one an extract takes the
+    /// place of all but the newest steps.
+    pub collapse_percent: u64,
+    /// The newest steps stay, up to this, and at most 20,000 tokens.
+    pub tail_percent: u64,
+    /// Seconds that a restore waits for a summary.
+    pub wait_seconds: u64,
+    /// Whether constraints and decisions that leave a window are pinned.
+    pub pin_statements: bool,
+    /// What the summarizer is told, if not the built-in prompt.
+    pub prompt: Option<String>,
+}
+
+impl Default for CompactionOptions {
+    fn default() -> Self {
+        Self {
+            snip_percent: 50,
+            snip_win_percent: 10,
+            prepare_percent: 60,
+            summarize_percent: 70,
+            collapse_percent: 90,
+            tail_percent: 30,
+            wait_seconds: 30,
+            pin_statements: true,
+            prompt: None,
+        }
+    }
+}
+
+/// How the summarizer fared of late, in this process.
+#[derive(Debug, Default)]
+pub(super) struct SummarizerHealth {
+    failures: u32,
+    /// When it is worth another try after too many.
+    closed_until: Option<Deadline>,
+}
+
+/// A summary that was made beforehand.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+struct Prepared {
+    /// The branch that it is of.
+    branch: BranchId,
+    /// Where the window began that it was made from.
+    first_kept: Seq,
+    /// Where it is to begin.
+    cut: Cut,
+    /// The summary.
+    text: String,
+    /// How it was made.
+    report: SummarizerReport,
+}
+
+/// A cut and the summary for what it leaves out, or why there is none.
+struct Summarized {
+    cut: Cut,
+    text: Result<String, String>,
+    report: SummarizerReport,
+}
+
+/// What became of an attempt at a summary.
+enum Claimed {
+    /// It was made, or failed.
+    Made(Box<Summarized>),
+    /// Another makes one.
+    ByOthers,
+    /// There is none to be had now.
+    Nothing,
+}
+
+/// Stands for whoever holds a claim after a failure.
+const FAILED: &str = "failed";
+
+/// Pause between looks whether a summary that another makes is there.
+const SUMMARY_POLL: Duration = Duration::from_millis(100);
+
+fn first_kept(state: &WindowState) -> Seq {
+    state.cut.as_ref().map_or(Seq(0), |cut| cut.first_kept)
+}
+
+impl Engine {
+    /// After a turn of an interactive session: snips what is old, and has a summary
+    /// made if one will be needed soon. A failure leaves the window as it is.
+    pub(super) async fn tend(&self, key: &SessionKey) {
+        let Some(cached) = self.inner.caches.tips.get(key) else { return };
+        let tip = &cached.tip;
+        let Some(room) = tip.session.profile.room(None, 0) else { return };
+        if tip.session.path != CompressionPath::Interactive {
+            return;
+        }
+        let options = &self.inner.options.compaction;
+        let filled = tip.head.window_tokens(tip.turn.log_tokens).saturating_add(tip.head.preamble_tokens);
+        let is_over = |share| filled > percent(room.usable(), share);
+        if is_over(options.snip_percent)
+            && let Err(error) = self.snip(key, room).await
+        {
+            tracing::warn!(session = %key.session, error = %error, "a window was not snipped");
+        }
+        if is_over(options.prepare_percent) && self.inner.options.summarizer.is_some() {
+            let (engine, key) = (self.clone(), key.clone());
+            self.inner.tasks.spawn(async move {
+                if let Err(error) = engine.prepare_summary(&key).await {
+                    tracing::warn!(session = %key.session, error = %error, "a summary was not prepared");
+                }
+            });
+        }
+    }
+
+    /// Shows old tool results by their ends, if that makes a difference.
+    async fn snip(&self, key: &SessionKey, room: Room) -> Result<(), Error> {
+        let options = &self.inner.options.compaction;
+        let protected = SNIP_PROTECTED_TOKENS.min(room.usable() / 4);
+        self.revise_window(key, |tip, assembled| {
+            let window = assembled.assembler.window(false);
+            let filled = window.tokens().saturating_add(tip.head.preamble_tokens);
+            if filled <= percent(room.usable(), options.snip_percent) {
+                return Ok(None);
+            }
+            let (seqs, win) = snippable(&window, protected);
+            if seqs.is_empty() || win < percent(window.tokens(), options.snip_win_percent) {
+                return Ok(None);
+            }
+            let mut state = WindowState::clone(&assembled.state);
+            state.snipped.extend(seqs);
+            state.snipped.sort_unstable();
+            state.snipped.dedup();
+            let cause = format!("over {} % of the usable window", options.snip_percent);
+            Ok(Some(Proposal::keeping_all(StateKind::Snip, state, cause)))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Whether a restore of a window that takes so many tokens with its preamble is to
+    /// look whether it can be made smaller.
+    pub(super) fn wants_relief(&self, tip: &Tip, room: Room, filled: u64) -> bool {
+        let share = self.inner.options.compaction.summarize_percent;
+        tip.session.path == CompressionPath::Interactive && filled > percent(room.usable(), share)
+    }
+
+    /// Before a restore of an interactive session whose window takes so many tokens
+    /// with its preamble: makes it smaller if it is time. Returns whether it did.
+    pub(super) async fn relieve(&self, key: &SessionKey, room: Room, filled: u64) -> Result<bool, Error> {
+        let options = &self.inner.options.compaction;
+        let is_over = |share| filled > percent(room.usable(), share);
+        if !is_over(options.summarize_percent) {
+            return Ok(false);
+        }
+        if self.adopt(key).await? {
+            return Ok(true);
+        }
+        if !is_over(options.collapse_percent) {
+            return Ok(false);
+        }
+        let deadline = Deadline::after(Duration::from_secs(options.wait_seconds));
+        while self.may_summarize() && !deadline.left().is_zero() {
+            match self.claimed_summary(key, &deadline).await? {
+                Claimed::Made(made) if made.text.is_ok() => return self.adopt(key).await,
+                Claimed::Made(made) => return self.replace_middle(key, *made).await,
+                Claimed::Nothing => break,
+                Claimed::ByOthers => {
+                    clock::sleep(SUMMARY_POLL).await;
+                    if self.adopt(key).await? {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        let (tip, _, live) = self.current(key).await?;
+        let cut = {
+            let assembled = live.lock();
+            self.middle(&tip, &assembled.assembler.window(false))
+        };
+        let Some(cut) = cut else { return Ok(false) };
+        let failure = "no summary in time".to_owned();
+        let report = SummarizerReport { failure: failure.clone(), ..SummarizerReport::default() };
+        self.replace_middle(key, Summarized { cut, text: Err(failure), report }).await
+    }
+
+    /// The cut that leaves the newest steps.
+    fn middle(&self, tip: &Tip, window: &crate::window::Window<'_>) -> Option<Cut> {
+        let room = tip.session.profile.room(None, 0)?;
+        let share = percent(room.usable(), self.inner.options.compaction.tail_percent);
+        tail(window, share.min(TAIL_TOKENS_MAX))
+    }
+
+    /// Puts a summary or, if there is none, an extract in place of what a cut leaves
+    /// out, if the window still begins where it did.
+    async fn replace_middle(&self, key: &SessionKey, made: Summarized) -> Result<bool, Error> {
+        let (kind, text, cause) = match &made.text {
+            Ok(text) => (StateKind::Summarize, Text::Summary(text.clone()), "summarized".to_owned()),
+            Err(failure) => (StateKind::Collapse, Text::Extract, format!("extracted: {failure}")),
+        };
+        let revised = self
+            .revise_window(key, |tip, assembled| {
+                if made.cut.first_kept <= first_kept(&assembled.state) {
+                    return Ok(None);
+                }
+                let state =
+                    WindowState { cut: Some(made.cut.clone()), ..WindowState::clone(&assembled.state) };
+                let room = tip.session.profile.room(None, 0);
+                let tokens_max = room.map(|room| {
+                    percent(room.usable(), self.inner.options.compaction.summarize_percent)
+                        .saturating_sub(tip.head.preamble_tokens)
+                        .max(1)
+                });
+                Ok(Some(Proposal {
+                    tokens_max,
+                    text: text.clone(),
+                    summarizer: Some(made.report.clone()),
+                    ..Proposal::keeping_all(kind, state, cause.clone())
+                }))
+            })
+            .await?;
+        Ok(revised.is_some())
+    }
+
+    /// Adopts the summary that was prepared, if there is one that still goes with the
+    /// window.
+    async fn adopt(&self, key: &SessionKey) -> Result<bool, Error> {
+        let Some((_, Some(body))) = self.inner.meta.pending_summary(key).await? else { return Ok(false) };
+        let Ok(Prepared { branch, first_kept: base, cut, text, report }) = serde_json::from_str(&body) else {
+            self.inner.meta.drop_summary(key).await?;
+            return Ok(false);
+        };
+        let (tip, _, live) = self.current(key).await?;
+        let goes_with = tip.head.branch == branch && first_kept(&live.lock().state) == base;
+        let adopted =
+            goes_with && self.replace_middle(key, Summarized { cut, text: Ok(text), report }).await?;
+        self.inner.meta.drop_summary(key).await?;
+        Ok(adopted)
+    }
+
+    /// Makes a summary beforehand. One replica at a time does; after a failure none
+    /// does for a while.
+    async fn prepare_summary(&self, key: &SessionKey) -> Result<(), Error> {
+        if self.may_summarize() {
+            self.claimed_summary(key, &Deadline::after(SUMMARIZER_CLAIM)).await?;
+        }
+        Ok(())
+    }
+
+    /// Claims the making of a summary, has it made, and keeps it for whoever needs it
+    /// first.
+    async fn claimed_summary(&self, key: &SessionKey, deadline: &Deadline) -> Result<Claimed, Error> {
+        let meta = self.inner.meta.as_ref();
+        let now = self.now();
+        let token = self.inner.entropy.id(now);
+        if !meta.claim_summary(key, &token, now, now.plus(SUMMARIZER_CLAIM)).await? {
+            let standing = meta.pending_summary(key).await?;
+            let has_failed = standing.is_some_and(|(token, body)| token == FAILED && body.is_none());
+            return Ok(if has_failed { Claimed::Nothing } else { Claimed::ByOthers });
+        }
+        let (tip, _, live) = self.current(key).await?;
+        let base = first_kept(&live.lock().state);
+        let left = Deadline::after(deadline.left());
+        let made = clock::deadline(deadline.left(), self.summarize(key, left)).await;
+        if made.is_none() {
+            self.note_summarizer(false);
+        }
+        let made = made.transpose()?.flatten();
+        match &made {
+            Some(Summarized { cut, text: Ok(text), report }) => {
+                let (branch, text) = (tip.head.branch.clone(), text.clone());
+                let (cut, report) = (cut.clone(), report.clone());
+                let prepared = Prepared { branch, first_kept: base, cut, text, report };
+                let body = serde_json::to_string(&prepared).map_err(|error| Error::Internal {
+                    context: "encode a summary".to_owned(),
+                    source: Some(error.into()),
+                })?;
+                meta.keep_summary(key, &token, &body).await?;
+            }
+            failed => {
+                let failure =
+                    failed.as_ref().map_or("no summary in time", |made| made.report.failure.as_str());
+                tracing::warn!(session = %key.session, failure, "a summary failed");
+                // A claim by nobody stands, so that none is tried again at once.
+                meta.drop_summary(key).await?;
+                let now = self.now();
+                meta.claim_summary(key, FAILED, now, now.plus(SUMMARIZER_COOLDOWN)).await?;
+            }
+        }
+        Ok(made.map_or(Claimed::Nothing, |made| Claimed::Made(Box::new(made))))
+    }
+
+    /// Has a model summarize all but the newest steps. Nothing is locked meanwhile.
+    /// Nothing if there is nothing to summarize.
+    async fn summarize(&self, key: &SessionKey, deadline: Deadline) -> Result<Option<Summarized>, Error> {
+        let Some(models) = self.inner.options.summarizer.as_deref() else { return Ok(None) };
+        let (tip, at, live) = self.current(key).await?;
+        let (before, cut) = {
+            let assembled = live.lock();
+            (assembled.state.clone(), self.middle(&tip, &assembled.assembler.window(false)))
+        };
+        let Some(cut) = cut else { return Ok(None) };
+        let old = before.cut.clone().unwrap_or_default();
+        let entries = self.leaving_entries(key, &at, &old, &cut).await?;
+        let format = tip.session.format;
+        let said: Vec<_> = entries.iter().map(|entry| Said::of(format, entry.seq, &entry.payload)).collect();
+        let counter = TokenCounter::new(format, tip.session.tokenizer());
+        let measure = |text: &str| counter.count_text(text);
+        let slot = summary_tokens_max(tip.session.profile.room(None, 0));
+        let target = slot - percent(slot, crate::limits::LEDGER_PERCENT);
+        let previous = before.summary.as_ref().map(|summary| summary.text.as_str());
+        let source = render_source(&said, previous, SUMMARIZER_SOURCE_TOKENS, &measure);
+        let prompt = self.inner.options.compaction.prompt.as_deref().unwrap_or(PROMPT);
+        let request = CompletionRequest {
+            system: instructions(prompt, &source, target, ""),
+            user: source.text.clone(),
+            max_output_tokens: target.saturating_mul(2),
+        };
+        let source_tokens = measure(&source.text);
+        let answered = models.model_for(source_tokens).complete(&request, deadline).await;
+        let mut report = SummarizerReport::default();
+        let text = match answered {
+            Ok(answer) => {
+                self.charge(&mut report, &answer.usage);
+                let tokens = measure(&answer.text);
+                if tokens > slot || tokens >= source_tokens {
+                    Err(format!(
+                        "the summary has {tokens} tokens; at most {slot} are allowed, and fewer than the {source_tokens} that it is of"
+                    ))
+                } else {
+                    let findings = literals::find(&said);
+                    let texts: Vec<_> = said.iter().flat_map(Said::all_texts).collect();
+                    let known = texts.iter().map(AsRef::as_ref).chain(previous);
+                    report.unsupported = unsupported_claims(&answer.text, &findings, known)
+                        .into_iter()
+                        .map(|(_, literal)| literal)
+                        .take(crate::limits::AUDIT_LOSSES_MAX)
+                        .collect();
+                    Ok(answer.text)
+                }
+            }
+            Err(failure) => {
+                if let Some(usage) = &failure.usage {
+                    self.charge(&mut report, usage);
+                }
+                Err(failure.to_string())
+            }
+        };
+        self.note_summarizer(text.is_ok());
+        report.failure = text.as_ref().err().cloned().unwrap_or_default();
+        Ok(Some(Summarized { cut, text, report }))
+    }
+
+    fn charge(&self, report: &mut SummarizerReport, usage: &Usage) {
+        report.model.clone_from(&usage.model);
+        report.input_tokens = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens;
+        report.output_tokens = usage.output_tokens;
+        let profile = crate::model::ModelProfile { model: usage.model.clone(), ..Default::default() };
+        report.cost = catalogue::prices(&profile, &usage.model).map(|prices| prices.cost(usage));
+    }
+
+    /// Whether the summarizer is there and has not failed too often of late.
+    fn may_summarize(&self) -> bool {
+        let health = self.inner.summarizer_health.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_closed = health.closed_until.as_ref().is_some_and(|until| !until.left().is_zero());
+        self.inner.options.summarizer.is_some() && !is_closed
+    }
+
+    fn note_summarizer(&self, succeeded: bool) {
+        let outcome = if succeeded { "ok" } else { "failed" };
+        metrics::counter!("turnkeep_summaries_total", "outcome" => outcome).increment(1);
+        let mut health =
+            self.inner.summarizer_health.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if succeeded {
+            *health = SummarizerHealth::default();
+            return;
+        }
+        health.failures += 1;
+        if health.failures >= SUMMARIZER_FAILURES_MAX {
+            health.closed_until = Some(Deadline::after(SUMMARIZER_BREAK));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What is kept of entries that leave a window: pins, the ledger, what was said.
+
+use super::log::Position;
+use super::{Engine, Error, compute};
+use crate::codec::digest;
+use crate::limits::{
+    AUDIT_LOSSES_MAX, LEDGER_PERCENT, PINS_MAX, PINS_PERCENT, SUMMARY_DIVISOR, SUMMARY_PERCENT,
+    SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN,
+};
+use crate::model::{
+    AuditLoss, AuditReport, AuditTally, Cut, Entry, EntryKind, Pin, Room, Seq, Session, Summary, WindowState,
+    WireFormat, percent,
+};
+use crate::store::meta::SessionKey;
+use crate::summary::Said;
+use crate::summary::audit::{Subject, audit};
+use crate::summary::extract::Extract;
+use crate::summary::ledger::Ledger;
+use crate::summary::literals::{self, Findings, Statement};
+use crate::tokens::TokenCounter;
+
+/// What code knows of the entries that left, from one compaction to the next.
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+struct Known {
+    #[serde(default)]
+    ledger: Ledger,
+    #[serde(default)]
+    extract: Extract,
+}
+
+/// What stands in a window for what left, apart from pins.
+#[derive(Clone, Debug)]
+pub(super) enum Text {
+    /// What stood there before.
+    AsBefore,
+    /// What a model wrote.
+    Summary(String),
+    /// What code extracts.
+    Extract,
+}
+
+/// A window state after entries left, and what was found in these.
+pub(super) struct Left {
+    pub(super) state: WindowState,
+    pub(super) findings: Findings,
+}
+
+/// Tokens that what stands for the entries that left may take.
+pub(super) fn summary_tokens_max(room: Option<Room>) -> u64 {
+    let Some(usable) = room.map(Room::usable) else { return SUMMARY_TOKENS_MIN };
+    let share = percent(usable, SUMMARY_PERCENT);
+    share.clamp(SUMMARY_TOKENS_MIN, SUMMARY_TOKENS_MAX).min(usable / SUMMARY_DIVISOR)
+}
+
+impl Engine {
+    /// The entries that a window shows before a cut and not after it.
+    pub(super) async fn leaving_entries(
+        &self,
+        key: &SessionKey,
+        at: &Position,
+        before: &Cut,
+        after: &Cut,
+    ) -> Result<Vec<Entry>, Error> {
+        let mut gone: Vec<Seq> =
+            before.kept().into_iter().filter(|seq| !after.keeps(*seq) && *seq < after.first_kept).collect();
+        gone.sort_unstable();
+        let mut entries = self.kept_entries(key, at, &gone).await?;
+        let first = before.first_kept.max(Seq(1));
+        if first < after.first_kept {
+            let last = Seq(after.first_kept.0 - 1);
+            let body = self.entries(key, at, first, last, vec![]).await?;
+            entries.extend(body.into_iter().filter(|entry| !after.keeps(entry.seq)));
+        }
+        entries.retain(|entry| entry.kind == EntryKind::Message);
+        Ok(entries)
+    }
+
+    /// The state with a cut, after what the cut leaves out was looked through: its
+    /// constraints and decisions are pinned, its calls are in the ledger.
+    pub(super) async fn leave(
+        &self,
+        key: &SessionKey,
+        session: &Session,
+        at: &Position,
+        before: &WindowState,
+        cut: Cut,
+        text: Text,
+    ) -> Result<Left, Error> {
+        let old = before.cut.clone().unwrap_or_default();
+        let entries = self.leaving_entries(key, at, &old, &cut).await?;
+        let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
+        let (session, before) = (session.clone(), before.clone());
+        let pins = self.inner.options.compaction.pin_statements;
+        compute(bytes, move || left(&session, &before, cut, &entries, text, pins)).await
+    }
+}
+
+fn left(
+    session: &Session,
+    before: &WindowState,
+    cut: Cut,
+    entries: &[Entry],
+    text: Text,
+    pins: bool,
+) -> Left {
+    let mut state = before.clone();
+    state.snipped.retain(|seq| *seq >= cut.first_kept);
+    let covers = Seq(cut.first_kept.0.saturating_sub(1));
+    state.cut = Some(cut);
+    if session.format == WireFormat::Opaque {
+        return Left { state, findings: Findings::default() };
+    }
+    let said: Vec<_> =
+        entries.iter().map(|entry| Said::of(session.format, entry.seq, &entry.payload)).collect();
+    let counter = TokenCounter::new(session.format, session.tokenizer());
+    let measure = |text: &str| counter.count_text(text);
+    let room = session.profile.room(None, 0);
+    let slot = summary_tokens_max(room);
+    let old = before.summary.clone().unwrap_or_default();
+    let mut known: Known = serde_json::from_value(old.known).unwrap_or_default();
+    known.ledger.absorb(&said);
+    known.extract.absorb(&said);
+    let findings = literals::find(&said);
+    if pins {
+        let budget = room.map(|room| percent(room.usable(), PINS_PERCENT));
+        let found = findings.constraints.iter().chain(&findings.decisions);
+        pin(&mut state.pins, found, budget, &measure);
+    }
+    let ledger_max = percent(slot, LEDGER_PERCENT);
+    let text = match text {
+        Text::AsBefore => old.text,
+        Text::Summary(text) => text,
+        Text::Extract => known.extract.render(slot.saturating_sub(ledger_max), &measure),
+    };
+    let ledger = known.ledger.render(ledger_max, &measure);
+    state.summary = (!text.is_empty() || !ledger.is_empty()).then(|| Summary {
+        covers,
+        text,
+        ledger,
+        known: serde_json::to_value(&known).unwrap_or_default(),
+    });
+    Left { state, findings }
+}
+
+/// Pins statements that are not pinned yet. Of those that were found by code, the
+/// oldest go if all together take more than there is room for.
+fn pin<'s>(
+    pins: &mut Vec<Pin>,
+    found: impl Iterator<Item = &'s Statement>,
+    budget: Option<u64>,
+    measure: &dyn Fn(&str) -> u64,
+) {
+    for statement in found {
+        if pins.iter().any(|pin| pin.text.contains(&statement.text)) {
+            continue;
+        }
+        let hash = digest::sha256(statement.text.as_bytes()).to_string();
+        let name = format!("found-{}-{}", statement.seq, hash.get(..8).unwrap_or_default());
+        pins.push(Pin { name, text: statement.text.clone(), seq: Some(statement.seq) });
+    }
+    let tokens = |pins: &[Pin]| pins.iter().map(|pin| measure(&pin.text)).sum::<u64>();
+    while pins.len() > PINS_MAX || budget.is_some_and(|budget| tokens(pins) > budget) {
+        let Some(oldest) = pins.iter().position(|pin| pin.seq.is_some()) else { break };
+        pins.remove(oldest);
+    }
+}
+
+/// What became of what was found, in a window of those payloads.
+pub(super) fn audit_report<'p>(
+    format: WireFormat,
+    findings: &Findings,
+    window: impl Iterator<Item = &'p [u8]>,
+) -> AuditReport {
+    let said: Vec<_> = window.map(|payload| Said::of(format, Seq(0), payload)).collect();
+    let texts: Vec<_> = said.iter().flat_map(Said::all_texts).collect();
+    let audit = audit(findings, texts.iter().map(AsRef::as_ref));
+    let name = |subject: Subject| match subject {
+        Subject::Constraint => "constraint".to_owned(),
+        Subject::Decision => "decision".to_owned(),
+        Subject::Literal(kind) => kind.as_str().to_owned(),
+    };
+    let tallies = audit.tallies.iter().map(|(subject, tally)| AuditTally {
+        subject: name(*subject),
+        kept: tally.kept,
+        lost: tally.lost,
+    });
+    let losses = audit.losses.iter().take(AUDIT_LOSSES_MAX);
+    AuditReport {
+        tallies: tallies.collect(),
+        losses: losses
+            .map(|loss| AuditLoss { subject: name(loss.subject), text: loss.text.clone(), seq: loss.seq })
+            .collect(),
+    }
+}
