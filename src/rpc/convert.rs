@@ -527,3 +527,43 @@ fn repair(repair: Repair) -> pb::Repair {
 fn unanswered_call(call: UnansweredCall) -> pb::UnansweredCall {
     pb::UnansweredCall { call_id: call.call_id, name: call.name, seq: call.seq.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::OffloadedResult;
+    use crate::model::{Digest, OutputId, Seq, Version};
+
+    #[test]
+    fn an_answer_about_many_outputs_fits_a_message() {
+        let offloaded = |i: u64| OffloadedResult {
+            seq: Seq(i),
+            output: OutputId::parse(&format!("{i:032}")).unwrap(),
+            tool_call_id: "c".repeat(256),
+            bytes: i,
+        };
+        let reply = |outputs: u64| PersistReply {
+            version: Version(1),
+            receipt: Digest::default(),
+            first_seq: Seq(1),
+            last_seq: Seq(outputs),
+            stripped: vec![],
+            turn_tokens: 0,
+            log_tokens: 0,
+            window_fill: None,
+            compaction: None,
+            window_id: String::new(),
+            rewound_to: None,
+            offloaded: (1..=outputs).map(offloaded).collect(),
+            changed: vec![],
+        };
+        let session = SessionId::parse(&"s".repeat(128)).unwrap();
+        let few = persist_reply(&session, reply(2_000));
+        assert_eq!(few.offloaded_results.len(), 2_000);
+        let many = persist_reply(&session, reply(50_000));
+        assert!(many.offloaded_results.starts_with(&few.offloaded_results));
+        let bytes = many.encoded_len();
+        let room = OFFLOADED_RESULTS_BYTES_MAX - 512..OFFLOADED_RESULTS_BYTES_MAX + 512;
+        assert!(room.contains(&bytes), "{bytes}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Tool results that are too long and come with a persist.
 
-use crate::backends::{Backend, on_all_backends, on_embedded_backend, on_shared_backend};
+use crate::backends::{Backend, on_all_backends, on_shared_backend};
 use crate::calls::{self, offload, stored};
 use crate::service::{SESSION, Service, append, fresh_id, message, of_format, snapshot};
 use crate::{Outcome, numbered_lines};
@@ -23,7 +23,6 @@ on_all_backends!(
     a_large_turn_brings_its_outputs_too,
     an_output_has_the_tool_of_the_call_that_its_result_answers,
 );
-on_embedded_backend!(an_answer_about_many_outputs_fits_a_message);
 on_shared_backend!(a_call_that_another_replica_took_names_the_tool_too);
 
 fn call(format: WireFormat) -> Value {
@@ -435,23 +434,4 @@ async fn a_call_that_another_replica_took_names_the_tool_too(backend: Backend) {
     let answer = one.append(SESSION, &[answers(&["call_1"])]).await;
     assert_eq!((answer.version, answer.offloaded_results.len()), (3, 1));
     assert_eq!(tools(&one).await, [("call_1".to_owned(), "grep".to_owned())]);
-}
-
-async fn an_answer_about_many_outputs_fits_a_message(backend: Backend) {
-    const RESULTS: usize = 14_000;
-    let service = Service::start(&backend).await;
-    let limit = pb::ToolResultLimit { length: 700, reserve: Some(0), ..Default::default() };
-    let profile = Some(pb::ModelProfile { tool_result_limit: Some(limit), ..Default::default() });
-    let id = "s".repeat(128);
-    let name = service.create(&id, pb::Session { profile, ..of_format(AnthropicMessages) }).await.name;
-    // Over 4 MiB, of which no client need take more.
-    let result = |i: usize| json!({"type": "tool_result", "tool_use_id": format!("{i:0180}"), "content": "x".repeat(700)});
-    let results: Vec<_> = (0..RESULTS).map(result).collect();
-    let turn = [json!({"role": "user", "content": results}).to_string()];
-    let answer = service.append(&name, &turn).await;
-    let told = answer.offloaded_results.len();
-    assert!((2_000..RESULTS).contains(&told), "{told}");
-    assert!(prost::Message::encoded_len(&answer) < 2 << 20);
-    let page = calls::list_page(&service, &name, 1_000, "").await.unwrap();
-    assert!(page.outputs.len() == 1_000 && !page.next_page_token.is_empty());
 }
