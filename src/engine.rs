@@ -32,6 +32,7 @@ mod search;
 mod search_output;
 mod sessions;
 mod snapshot;
+mod summaries;
 mod sweep;
 mod upkeep;
 mod window_state;
@@ -71,6 +72,7 @@ pub use search::{Found, FoundIn, SearchPlace, SearchPosition, SearchTranscript, 
 pub use search_output::{FoundLine, SearchOutput, SearchPart};
 pub use sessions::{SessionChange, SessionConfig, SessionPage, SessionView, TurnPage};
 pub use strip::StripRules;
+pub use summaries::SummaryTask;
 pub use sweep::SweepReport;
 
 /// What an operator can set.

@@ -292,6 +292,8 @@ pub const TAIL_TOKENS_MAX: u64 = 20_000;
 /// Tokens of the newest tool results that are never snipped, unless a quarter of the
 /// usable window is less.
 pub const SNIP_PROTECTED_TOKENS: u64 = 40_000;
+/// Longest text that a caller adds to the prompt of a summary, in bytes.
+pub const SUMMARY_INSTRUCTIONS_BYTES_MAX: usize = 8 * KIB;
 /// Most tokens of the source that a summarizer is given; of more, both ends.
 pub const SUMMARIZER_SOURCE_TOKENS: u64 = 100_000;
 /// How long a summary that is made in the background may take.

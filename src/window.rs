@@ -24,5 +24,5 @@ mod view;
 pub use admit::{Admitted, admit};
 pub use assembler::Assembler;
 pub use prepared::Prepared;
-pub use truncate::{Atom, AtomKind, atoms, last_messages, opening, snippable, tail, truncate};
+pub use truncate::{Atom, AtomKind, atoms, cut_before, last_messages, opening, snippable, tail, truncate};
 pub use view::{CommonPrefix, Window};

@@ -35,6 +35,7 @@ on_embedded_backend!(
     a_session_without_a_summarizer_is_collapsed_in_every_format,
     what_the_user_forbids_is_pinned_when_it_leaves,
     turns_that_land_while_a_summary_is_made_are_kept,
+    a_worker_summarizes_with_its_own_model,
 );
 
 const CONTEXT: u64 = 4_000;
@@ -273,4 +274,51 @@ async fn turns_that_land_while_a_summary_is_made_are_kept(backend: Backend) {
     let window = service.window(SESSION).await;
     assert!(window.payloads().concat().contains("in between"));
     assert_eq!(llm.received().len(), 1, "one at a time");
+}
+
+async fn a_worker_summarizes_with_its_own_model(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", session(OpenaiChat, CONTEXT)).await;
+    service.append(SESSION, &[user(OpenaiChat, "count")]).await;
+    let transcripts = || service.client.transcripts.clone();
+    let plan = || pb::PlanCompactionRequest {
+        session: SESSION.to_owned(),
+        instructions: "Mind the numbers.".to_owned(),
+    };
+    assert_eq!(
+        answer(transcripts().plan_compaction(plan()).await).unwrap().plan,
+        None,
+        "nothing to summarize"
+    );
+    for number in 0..15 {
+        service.append(SESSION, &step(OpenaiChat, number, &short())).await;
+    }
+    let planned = answer(transcripts().plan_compaction(plan()).await).unwrap().plan.unwrap();
+    assert!(planned.system.contains("Mind the numbers.") && planned.source.contains("count"), "{planned:?}");
+    let commit = |summary: &str| pb::CommitCompactionRequest {
+        session: SESSION.to_owned(),
+        plan: Some(pb::CompactionPlan { system: String::new(), source: String::new(), ..planned.clone() }),
+        summary: summary.to_owned(),
+        usage: Some(pb::Usage { model: "gpt-4o".to_owned(), input_tokens: 1_000_000, ..Default::default() }),
+    };
+    let before = service.window(SESSION).await;
+    for (summary, problem) in [(" ", "is empty"), (&"word ".repeat(1_000)[..], "at most")] {
+        let refusal = answer(transcripts().commit_compaction(commit(summary)).await).unwrap_err();
+        assert!(refusal.metadata("field") == "summary" && refusal.message.contains(problem), "{refusal:?}");
+    }
+    assert_eq!(service.window(SESSION).await, before);
+    // What lands meanwhile is kept.
+    service.append(SESSION, &step(OpenaiChat, 99, "in between")).await;
+    let done =
+        answer(transcripts().commit_compaction(commit("Counted to 13 in src/lib.rs:7.")).await).unwrap();
+    assert_eq!((done.kind(), done.first_kept_seq), (CompactionKind::Summarize, planned.first_kept_seq));
+    let by = done.summarizer.unwrap();
+    assert_eq!((by.model.as_str(), by.unsupported), ("gpt-4o", vec!["src/lib.rs:7".to_owned()]));
+    assert!(by.cost_picodollars.unwrap() > 0);
+    let window = service.window(SESSION).await;
+    assert_accepted(OpenaiChat, &window);
+    let text = window.payloads().concat();
+    assert!(text.contains("Counted to 13") && text.contains("in between"));
+    let stale = answer(transcripts().commit_compaction(commit("Once more.")).await).unwrap_err();
+    assert_eq!(stale.metadata("field"), "plan");
 }

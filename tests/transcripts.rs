@@ -5,6 +5,8 @@
 
 #[path = "support/backends.rs"]
 mod backends;
+#[path = "support/recorded.rs"]
+mod recorded;
 #[path = "support/service.rs"]
 mod service;
 
@@ -12,13 +14,12 @@ use backends::{Backend, on_backend};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use pb::persist_transcript_request::Input;
+use recorded::{entries_of, files, folder, format_of};
 use service::{SESSION, Service, append_entries, of_format, snapshot};
-use std::fs;
-use std::path::{Path, PathBuf};
 use turnkeep::client::{Client, Window};
 use turnkeep::export;
 use turnkeep::format::canonical_digest;
-use turnkeep::import::{ImportedTurn, Options, Thread, import};
+use turnkeep::import::{Options, Thread, import};
 use turnkeep::model::WireFormat;
 use turnkeep::rpc::pb;
 use turnkeep::settings::Seal;
@@ -60,61 +61,11 @@ const AT_ONCE: usize = 8;
 /// twelve thousand of them take less than a minute.
 const STEPS_IN_TURN: usize = 5;
 
-/// The folder of recorded transcripts; none if it is not there and need not be.
-fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("TURNKEEP_TRANSCRIPTS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/transcripts"), PathBuf::from);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let required = std::env::var("TURNKEEP_REQUIRE_TRANSCRIPTS").is_ok_and(|value| value == "1");
-    assert!(!required, "{} is not there", folder.display());
-    println!("skipped: {} is not there", folder.display());
-    None
-}
-
-/// Files of all folders, with their names.
-fn files(folder: &Path) -> Vec<(String, Bytes)> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            paths.extend(fs::read_dir(path).unwrap().map(|file| file.unwrap().path()));
-        }
-    }
-    paths.sort();
-    let name = |path: &Path| path.strip_prefix(folder).unwrap().display().to_string();
-    paths.iter().map(|path| (name(path), fs::read(path).unwrap().into())).collect()
-}
-
 /// Those files whose name holds a text.
 fn files_of(text: &str) -> Vec<Bytes> {
     let Some(folder) = folder() else { return Vec::new() };
     let files = files(&folder).into_iter().filter(|(name, _)| name.contains(text));
     files.map(|(_, content)| content).collect()
-}
-
-fn format_of(thread: &Thread) -> pb::WireFormat {
-    match thread.format {
-        WireFormat::OpenaiChat => pb::WireFormat::OpenaiChat,
-        WireFormat::OpenaiResponses => pb::WireFormat::OpenaiResponses,
-        WireFormat::AnthropicMessages => pb::WireFormat::AnthropicMessages,
-        WireFormat::GeminiContents => pb::WireFormat::GeminiContents,
-        WireFormat::BedrockConverse => pb::WireFormat::BedrockConverse,
-        WireFormat::Opaque => pb::WireFormat::Opaque,
-    }
-}
-
-fn entries_of(turn: &ImportedTurn) -> Vec<pb::NewEntry> {
-    let entry = |entry: &turnkeep::import::ImportedEntry| pb::NewEntry {
-        payload: entry.payload.clone(),
-        kind: entry.kind.number(),
-        time: entry.at.map(|at| prost_types::Timestamp {
-            seconds: at.0.div_euclid(1_000_000),
-            nanos: i32::try_from(at.0.rem_euclid(1_000_000) * 1_000).unwrap(),
-        }),
-    };
-    turn.entries.iter().map(entry).collect()
 }
 
 /// A payload as it is stored.

@@ -146,6 +146,20 @@ impl TranscriptService for Echo {
         Err(Status::unimplemented("not measured"))
     }
 
+    async fn plan_compaction(
+        &self,
+        _: Request<pb::PlanCompactionRequest>,
+    ) -> Result<Response<pb::PlanCompactionResponse>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+
+    async fn commit_compaction(
+        &self,
+        _: Request<pb::CommitCompactionRequest>,
+    ) -> Result<Response<pb::Compaction>, Status> {
+        Err(Status::unimplemented("not measured"))
+    }
+
     async fn list_compactions(
         &self,
         _: Request<pb::ListCompactionsRequest>,

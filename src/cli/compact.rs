@@ -40,12 +40,11 @@ impl Compact {
             messages: self.last.unwrap_or_default(),
             expected_version: self.expected_version,
         };
-        match client.transcripts.compact_transcript(request).await?.into_inner().compaction {
-            Some(compaction) => print_compaction(&self.remote, &compaction),
-            None => {
-                say("nothing had to be left out, or nothing could");
-                Ok(())
-            }
-        }
+        let compacted = client.transcripts.compact_transcript(request).await?.into_inner();
+        let Some(compaction) = compacted.compaction else {
+            say("nothing had to be left out, or nothing could");
+            return Ok(());
+        };
+        print_compaction(&self.remote, &compaction)
     }
 }

@@ -3,7 +3,7 @@
 use super::Remote;
 use super::import::{new_entries, parse_source, read_file, session, usage};
 use super::output::{bytes, print, print_json, progress, say, table};
-use super::session::fresh_request_id;
+use super::session::{fresh_request_id, parse_path};
 use super::transcript::read;
 use crate::client::{Client, Window};
 use crate::clock::Stopwatch;
@@ -33,6 +33,12 @@ pub(super) struct Replay {
     /// Persist the files' bytes as well, and compare the export with the file
     #[arg(long)]
     verbatim: bool,
+    /// Tokens of the context window that the sessions get
+    #[arg(long)]
+    context_window: Option<u64>,
+    /// The compression path that they get: interactive, batch or automated
+    #[arg(long, value_parser = parse_path)]
+    path: Option<pb::CompressionPath>,
     /// Keep the sessions that were made
     #[arg(long)]
     keep: bool,
@@ -104,6 +110,17 @@ impl Replay {
         Ok(())
     }
 
+    /// Gives a session the context window and path that were asked for.
+    fn configure(&self, session: Option<&mut pb::Session>) {
+        let Some(session) = session else { return };
+        if let Some(path) = self.path {
+            session.path = path.into();
+        }
+        if let Some(tokens) = self.context_window {
+            session.profile.get_or_insert_default().context_window_tokens = tokens;
+        }
+    }
+
     async fn play(
         &self,
         client: &mut Client,
@@ -123,7 +140,8 @@ impl Replay {
                 measured.restores.push(started.elapsed());
             }
             let entries = new_entries(turn);
-            let request = persist_request(name, version, thread, turn, entries.clone(), &window.id);
+            let mut request = persist_request(name, version, thread, turn, entries.clone(), &window.id);
+            self.configure(request.create_if_missing.as_mut());
             measured.bytes_in += entries.iter().map(|entry| entry.payload.len() as u64).sum::<u64>();
             let started = Stopwatch::start();
             let answer = client.transcripts.persist_transcript(request).await?.into_inner();

@@ -213,7 +213,7 @@ pub(super) struct Update {
     profile: ProfileArgs,
 }
 
-fn parse_path(name: &str) -> Result<pb::CompressionPath, String> {
+pub(super) fn parse_path(name: &str) -> Result<pb::CompressionPath, String> {
     let full = format!("COMPRESSION_PATH_{}", name.to_ascii_uppercase());
     pb::CompressionPath::from_str_name(&full)
         .filter(|path| *path != pb::CompressionPath::Unspecified)

@@ -35,11 +35,12 @@ pub(super) struct Window {
 impl Window {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let mut client = self.remote.connect().await?;
+        let compression = if self.whole { pb::CompressionMode::None } else { pb::CompressionMode::Auto };
         let request = pb::RestoreTranscriptRequest {
             session: resource_name(&self.session),
             at_version: self.at,
             reserve_tokens: self.reserve,
-            compression: self.whole.then_some(pb::CompressionMode::None).unwrap_or_default().into(),
+            compression: compression.into(),
             ..Default::default()
         };
         let mut window = crate::client::Window::default();
@@ -105,8 +106,7 @@ struct Used {
 /// What the items of a window are for.
 fn uses(format: WireFormat, items: &[pb::WindowItem]) -> Vec<Used> {
     let roles: Vec<_> = items.iter().map(|item| read(format, &item.payload).role).collect();
-    let is_users =
-        |at: usize| roles.get(at) == Some(&Role::User) && items.get(at).is_some_and(|item| is_of_log(item));
+    let is_users = |at: usize| roles.get(at) == Some(&Role::User) && items.get(at).is_some_and(is_of_log);
     let first = (0..items.len()).find(|at| is_users(*at));
     let last = (0..items.len()).rfind(|at| is_users(*at));
     let by = |at: usize, role: Role, origin: ItemOrigin| match (origin, role) {

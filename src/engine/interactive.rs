@@ -3,24 +3,19 @@
 //! all but the last steps gives way to what code extracts.
 
 use super::compact::Proposal;
-use super::leaving::{Text, summary_tokens_max};
+use super::leaving::Text;
+use super::summaries::{SummaryTask, report};
 use super::{Engine, Error};
 use crate::clock::{self, Deadline};
 use crate::limits::{
     SNIP_PROTECTED_TOKENS, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX,
-    SUMMARIZER_SOURCE_TOKENS, TAIL_TOKENS_MAX,
 };
 use crate::model::{
-    BranchId, CompressionPath, Cut, Room, Seq, StateKind, SummarizerReport, Usage, WindowState, percent,
+    BranchId, CompressionPath, RecordedState, Room, Seq, StateKind, SummarizerReport, Usage, WindowState,
+    percent,
 };
-use crate::provider::CompletionRequest;
 use crate::store::meta::{SessionKey, Tip};
-use crate::summary::Said;
-use crate::summary::audit::unsupported_claims;
-use crate::summary::literals;
-use crate::summary::prompt::{PROMPT, instructions, render_source};
-use crate::tokens::{TokenCounter, catalogue};
-use crate::window::{snippable, tail};
+use crate::window::{cut_before, snippable};
 use std::time::Duration;
 
 /// When windows are compacted, and what then. Shares are of the usable window, in
@@ -81,16 +76,20 @@ struct Prepared {
     /// Where the window began that it was made from.
     first_kept: Seq,
     /// Where it is to begin.
-    cut: Cut,
+    kept: Seq,
     /// The summary.
     text: String,
     /// How it was made.
     report: SummarizerReport,
 }
 
-/// A cut and the summary for what it leaves out, or why there is none.
+/// A summary of what comes before an entry, or why there is none.
 struct Summarized {
-    cut: Cut,
+    branch: BranchId,
+    /// Where the window began that it was made from.
+    base: Seq,
+    /// The first entry that is to stay.
+    first_kept: Seq,
     text: Result<String, String>,
     report: SummarizerReport,
 }
@@ -193,7 +192,7 @@ impl Engine {
         while self.may_summarize() && !deadline.left().is_zero() {
             match self.claimed_summary(key, &deadline).await? {
                 Claimed::Made(made) if made.text.is_ok() => return self.adopt(key).await,
-                Claimed::Made(made) => return self.replace_middle(key, *made).await,
+                Claimed::Made(made) => return Ok(self.replace_middle(key, *made).await?.is_some()),
                 Claimed::Nothing => break,
                 Claimed::ByOthers => {
                     clock::sleep(SUMMARY_POLL).await;
@@ -203,67 +202,58 @@ impl Engine {
                 }
             }
         }
-        let (tip, _, live) = self.current(key).await?;
-        let cut = {
-            let assembled = live.lock();
-            self.middle(&tip, &assembled.assembler.window(false))
-        };
-        let Some(cut) = cut else { return Ok(false) };
+        let Some(task) = self.summary_task(key, "").await? else { return Ok(false) };
         let failure = "no summary in time".to_owned();
         let report = SummarizerReport { failure: failure.clone(), ..SummarizerReport::default() };
-        self.replace_middle(key, Summarized { cut, text: Err(failure), report }).await
+        let SummaryTask { branch, base, first_kept, .. } = task;
+        let made = Summarized { branch, base, first_kept, text: Err(failure), report };
+        Ok(self.replace_middle(key, made).await?.is_some())
     }
 
-    /// The cut that leaves the newest steps.
-    fn middle(&self, tip: &Tip, window: &crate::window::Window<'_>) -> Option<Cut> {
-        let room = tip.session.profile.room(None, 0)?;
-        let share = percent(room.usable(), self.inner.options.compaction.tail_percent);
-        tail(window, share.min(TAIL_TOKENS_MAX))
-    }
-
-    /// Puts a summary or, if there is none, an extract in place of what a cut leaves
-    /// out, if the window still begins where it did.
-    async fn replace_middle(&self, key: &SessionKey, made: Summarized) -> Result<bool, Error> {
+    /// Puts a summary or, if there is none, an extract in place of what comes before
+    /// an entry, if the window still begins where it did.
+    async fn replace_middle(
+        &self,
+        key: &SessionKey,
+        made: Summarized,
+    ) -> Result<Option<RecordedState>, Error> {
         let (kind, text, cause) = match &made.text {
             Ok(text) => (StateKind::Summarize, Text::Summary(text.clone()), "summarized".to_owned()),
             Err(failure) => (StateKind::Collapse, Text::Extract, format!("extracted: {failure}")),
         };
-        let revised = self
-            .revise_window(key, |tip, assembled| {
-                if made.cut.first_kept <= first_kept(&assembled.state) {
-                    return Ok(None);
-                }
-                let state =
-                    WindowState { cut: Some(made.cut.clone()), ..WindowState::clone(&assembled.state) };
-                let room = tip.session.profile.room(None, 0);
-                let tokens_max = room.map(|room| {
-                    percent(room.usable(), self.inner.options.compaction.summarize_percent)
-                        .saturating_sub(tip.head.preamble_tokens)
-                        .max(1)
-                });
-                Ok(Some(Proposal {
-                    tokens_max,
-                    text: text.clone(),
-                    summarizer: Some(made.report.clone()),
-                    ..Proposal::keeping_all(kind, state, cause.clone())
-                }))
-            })
-            .await?;
-        Ok(revised.is_some())
+        self.revise_window(key, |tip, assembled| {
+            if tip.head.branch != made.branch || first_kept(&assembled.state) != made.base {
+                return Ok(None);
+            }
+            let Some(cut) = cut_before(&assembled.assembler.window(false), made.first_kept) else {
+                return Ok(None);
+            };
+            let state = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
+            let tokens_max = tip.session.profile.room(None, 0).map(|room| {
+                let share = self.inner.options.compaction.summarize_percent;
+                percent(room.usable(), share).saturating_sub(tip.head.preamble_tokens).max(1)
+            });
+            Ok(Some(Proposal {
+                tokens_max,
+                text: text.clone(),
+                summarizer: Some(made.report.clone()),
+                ..Proposal::keeping_all(kind, state, cause.clone())
+            }))
+        })
+        .await
     }
 
     /// Adopts the summary that was prepared, if there is one that still goes with the
     /// window.
     async fn adopt(&self, key: &SessionKey) -> Result<bool, Error> {
         let Some((_, Some(body))) = self.inner.meta.pending_summary(key).await? else { return Ok(false) };
-        let Ok(Prepared { branch, first_kept: base, cut, text, report }) = serde_json::from_str(&body) else {
-            self.inner.meta.drop_summary(key).await?;
-            return Ok(false);
+        let adopted = match serde_json::from_str(&body) {
+            Ok(Prepared { branch, first_kept: base, kept, text, report }) => {
+                let made = Summarized { branch, base, first_kept: kept, text: Ok(text), report };
+                self.replace_middle(key, made).await?.is_some()
+            }
+            Err(_) => false,
         };
-        let (tip, _, live) = self.current(key).await?;
-        let goes_with = tip.head.branch == branch && first_kept(&live.lock().state) == base;
-        let adopted =
-            goes_with && self.replace_middle(key, Summarized { cut, text: Ok(text), report }).await?;
         self.inner.meta.drop_summary(key).await?;
         Ok(adopted)
     }
@@ -288,8 +278,6 @@ impl Engine {
             let has_failed = standing.is_some_and(|(token, body)| token == FAILED && body.is_none());
             return Ok(if has_failed { Claimed::Nothing } else { Claimed::ByOthers });
         }
-        let (tip, _, live) = self.current(key).await?;
-        let base = first_kept(&live.lock().state);
         let left = Deadline::after(deadline.left());
         let made = clock::deadline(deadline.left(), self.summarize(key, left)).await;
         if made.is_none() {
@@ -297,10 +285,14 @@ impl Engine {
         }
         let made = made.transpose()?.flatten();
         match &made {
-            Some(Summarized { cut, text: Ok(text), report }) => {
-                let (branch, text) = (tip.head.branch.clone(), text.clone());
-                let (cut, report) = (cut.clone(), report.clone());
-                let prepared = Prepared { branch, first_kept: base, cut, text, report };
+            Some(Summarized { branch, base, first_kept, text: Ok(text), report }) => {
+                let prepared = Prepared {
+                    branch: branch.clone(),
+                    first_kept: *base,
+                    kept: *first_kept,
+                    text: text.clone(),
+                    report: report.clone(),
+                };
                 let body = serde_json::to_string(&prepared).map_err(|error| Error::Internal {
                     context: "encode a summary".to_owned(),
                     source: Some(error.into()),
@@ -324,69 +316,60 @@ impl Engine {
     /// Nothing if there is nothing to summarize.
     async fn summarize(&self, key: &SessionKey, deadline: Deadline) -> Result<Option<Summarized>, Error> {
         let Some(models) = self.inner.options.summarizer.as_deref() else { return Ok(None) };
-        let (tip, at, live) = self.current(key).await?;
-        let (before, cut) = {
-            let assembled = live.lock();
-            (assembled.state.clone(), self.middle(&tip, &assembled.assembler.window(false)))
-        };
-        let Some(cut) = cut else { return Ok(None) };
-        let old = before.cut.clone().unwrap_or_default();
-        let entries = self.leaving_entries(key, &at, &old, &cut).await?;
-        let format = tip.session.format;
-        let said: Vec<_> = entries.iter().map(|entry| Said::of(format, entry.seq, &entry.payload)).collect();
-        let counter = TokenCounter::new(format, tip.session.tokenizer());
-        let measure = |text: &str| counter.count_text(text);
-        let slot = summary_tokens_max(tip.session.profile.room(None, 0));
-        let target = slot - percent(slot, crate::limits::LEDGER_PERCENT);
-        let previous = before.summary.as_ref().map(|summary| summary.text.as_str());
-        let source = render_source(&said, previous, SUMMARIZER_SOURCE_TOKENS, &measure);
-        let prompt = self.inner.options.compaction.prompt.as_deref().unwrap_or(PROMPT);
-        let request = CompletionRequest {
-            system: instructions(prompt, &source, target, ""),
-            user: source.text.clone(),
-            max_output_tokens: target.saturating_mul(2),
-        };
-        let source_tokens = measure(&source.text);
-        let answered = models.model_for(source_tokens).complete(&request, deadline).await;
-        let mut report = SummarizerReport::default();
-        let text = match answered {
+        let Some(task) = self.summary_task(key, "").await? else { return Ok(None) };
+        let answered = models.model_for(task.source_tokens).complete(&task.request, deadline).await;
+        let (mut report, text) = match answered {
             Ok(answer) => {
-                self.charge(&mut report, &answer.usage);
-                let tokens = measure(&answer.text);
-                if tokens > slot || tokens >= source_tokens {
-                    Err(format!(
-                        "the summary has {tokens} tokens; at most {slot} are allowed, and fewer than the {source_tokens} that it is of"
-                    ))
-                } else {
-                    let findings = literals::find(&said);
-                    let texts: Vec<_> = said.iter().flat_map(Said::all_texts).collect();
-                    let known = texts.iter().map(AsRef::as_ref).chain(previous);
-                    report.unsupported = unsupported_claims(&answer.text, &findings, known)
-                        .into_iter()
-                        .map(|(_, literal)| literal)
-                        .take(crate::limits::AUDIT_LOSSES_MAX)
-                        .collect();
-                    Ok(answer.text)
-                }
+                let mut report = report(&answer.usage);
+                let text = task.judge(&answer.text).map(|unsupported| {
+                    report.unsupported = unsupported;
+                    answer.text
+                });
+                (report, text)
             }
             Err(failure) => {
-                if let Some(usage) = &failure.usage {
-                    self.charge(&mut report, usage);
-                }
-                Err(failure.to_string())
+                (failure.usage.as_deref().map(report).unwrap_or_default(), Err(failure.to_string()))
             }
         };
         self.note_summarizer(text.is_ok());
         report.failure = text.as_ref().err().cloned().unwrap_or_default();
-        Ok(Some(Summarized { cut, text, report }))
+        let SummaryTask { branch, base, first_kept, .. } = task;
+        Ok(Some(Summarized { branch, base, first_kept, text, report }))
     }
 
-    fn charge(&self, report: &mut SummarizerReport, usage: &Usage) {
-        report.model.clone_from(&usage.model);
-        report.input_tokens = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens;
-        report.output_tokens = usage.output_tokens;
-        let profile = crate::model::ModelProfile { model: usage.model.clone(), ..Default::default() };
-        report.cost = catalogue::prices(&profile, &usage.model).map(|prices| prices.cost(usage));
+    /// What a worker is to ask its own model, so that [`Self::commit_compaction`] can
+    /// put the answer in place of the middle of the window. Nothing if the window has
+    /// no middle. `instructions` are added to the prompt.
+    pub async fn plan_compaction(
+        &self,
+        key: &SessionKey,
+        instructions: &str,
+    ) -> Result<Option<SummaryTask>, Error> {
+        self.summary_task(key, instructions).await
+    }
+
+    /// Puts the summary that a worker's model made in place of what it is of, if the
+    /// window still begins where it did when that was planned.
+    pub async fn commit_compaction(
+        &self,
+        key: &SessionKey,
+        (base, first): (Seq, Seq),
+        text: String,
+        usage: Usage,
+    ) -> Result<RecordedState, Error> {
+        let (engine, key) = (self.clone(), key.clone());
+        self.detached(async move {
+            let stale = || Error::invalid("plan", "is of a window that has changed since; plan again");
+            let task = engine.summary_task(&key, "").await?.ok_or_else(stale)?;
+            if task.base != base {
+                return Err(stale());
+            }
+            let unsupported = task.judge(&text).map_err(|problem| Error::invalid("summary", problem))?;
+            let report = SummarizerReport { unsupported, ..report(&usage) };
+            let made = Summarized { branch: task.branch, base, first_kept: first, text: Ok(text), report };
+            engine.replace_middle(&key, made).await?.ok_or_else(stale)
+        })
+        .await
     }
 
     /// Whether the summarizer is there and has not failed too often of late.

@@ -3,7 +3,7 @@
 use super::transcript_service::Transcripts;
 use super::{convert, pages, pb};
 use crate::engine::{CompactRequest, Error, Strategy};
-use crate::limits::TOKENS_MAX;
+use crate::limits::{SUMMARY_INSTRUCTIONS_BYTES_MAX, TOKENS_MAX};
 use crate::model::{AuditLoss, AuditTally, Pin, RecordedState, Seq, SessionId, StateKind, TenantId, Version};
 use crate::store::meta::SessionKey;
 
@@ -35,6 +35,40 @@ impl Transcripts {
             self.engine.compact(CompactRequest { key: key.clone(), strategy, expected_version }).await?;
         let compaction = compacted.map(|state| compaction(&key.session, state));
         Ok(pb::CompactTranscriptResponse { compaction })
+    }
+
+    pub(super) async fn plan_compaction(
+        &self,
+        request: pb::PlanCompactionRequest,
+    ) -> Result<pb::PlanCompactionResponse, Error> {
+        let key = convert::session_key(&self.tenant, "session", &request.session)?;
+        if request.instructions.len() > SUMMARY_INSTRUCTIONS_BYTES_MAX {
+            let problem = format!("must have at most {SUMMARY_INSTRUCTIONS_BYTES_MAX} bytes");
+            return Err(Error::invalid("instructions", problem));
+        }
+        let task = self.engine.plan_compaction(&key, &request.instructions).await?;
+        let plan = task.map(|task| pb::CompactionPlan {
+            version: task.version.0,
+            base_seq: task.base.0,
+            first_kept_seq: task.first_kept.0,
+            system: task.request.system,
+            source: task.request.user,
+            max_output_tokens: task.request.max_output_tokens,
+            summary_tokens_max: task.tokens_max,
+        });
+        Ok(pb::PlanCompactionResponse { plan })
+    }
+
+    pub(super) async fn commit_compaction(
+        &self,
+        request: pb::CommitCompactionRequest,
+    ) -> Result<pb::Compaction, Error> {
+        let key = convert::session_key(&self.tenant, "session", &request.session)?;
+        let plan = request.plan.ok_or_else(|| Error::invalid("plan", "must be set"))?;
+        let places = (Seq(plan.base_seq), Seq(plan.first_kept_seq));
+        let usage = convert::usage(request.usage.unwrap_or_default())?;
+        let committed = self.engine.commit_compaction(&key, places, request.summary, usage).await?;
+        Ok(compaction(&key.session, committed))
     }
 
     pub(super) async fn list_compactions(

@@ -219,6 +219,20 @@ impl pb::transcript_service_server::TranscriptService for Transcripts {
         observe("CompactTranscript", Box::pin(self.compact(request.into_inner()))).await
     }
 
+    async fn plan_compaction(
+        &self,
+        request: Request<pb::PlanCompactionRequest>,
+    ) -> Result<Response<pb::PlanCompactionResponse>, Status> {
+        observe("PlanCompaction", self.plan_compaction(request.into_inner())).await
+    }
+
+    async fn commit_compaction(
+        &self,
+        request: Request<pb::CommitCompactionRequest>,
+    ) -> Result<Response<pb::Compaction>, Status> {
+        observe("CommitCompaction", self.commit_compaction(request.into_inner())).await
+    }
+
     async fn list_compactions(
         &self,
         request: Request<pb::ListCompactionsRequest>,

@@ -3,7 +3,7 @@
 use super::view::Window;
 use crate::format::Role;
 use crate::limits::{FIRST_MESSAGE_TOKENS, KEPT_SYSTEM_PERCENT, SNIP_CHARACTERS, SNIPPED_CHARACTERS};
-use crate::model::{Cut, Origin, Seq};
+use crate::model::{Cut, Origin, Seq, WireFormat};
 
 /// What an atom is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +53,9 @@ pub fn atoms(window: &Window<'_>) -> Vec<Atom> {
                 }
                 _ => atoms.push(Atom { kind, first: slot.seq, entries: 1, tokens: slot.tokens }),
             }
-            // What the model's provider did on its own between words of the user
-            // goes with what it stands beside.
-            is_step_open = kind == AtomKind::Step;
+            // Where nothing is known of entries, each stands by itself; elsewhere those
+            // of no known kind go with the step that they stand beside.
+            is_step_open = kind == AtomKind::Step && log.api.format != WireFormat::Opaque;
         }
     }
     atoms
@@ -224,4 +224,12 @@ pub fn snippable(window: &Window<'_>, protected: u64) -> (Vec<Seq>, u64) {
     }
     seqs.reverse();
     (seqs, win)
+}
+
+/// The cut before the atom that begins with an entry; nothing if none does, or if
+/// nothing leaves.
+pub fn cut_before(window: &Window<'_>, first: Seq) -> Option<Cut> {
+    let atoms = atoms(window);
+    let kept = atoms.iter().position(|atom| atom.first == first).filter(|kept| *kept > 0)?;
+    Some(Plan::new(window, &atoms, u64::MAX).cut(kept).0)
 }

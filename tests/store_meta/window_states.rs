@@ -34,12 +34,16 @@ fn state(number: u64, branch: &BranchId) -> RecordedState {
             omitted_tokens: 10 * number,
         }),
         snipped: vec![Seq(number + 4)],
-        summary: Some(Summary { covers: Seq(number), text: "said \"ü\"\n".into(), ledger: "done".into() }),
+        summary: Some(Summary {
+            covers: Seq(number),
+            text: "said \"ü\"\n".into(),
+            ledger: "done".into(),
+            known: serde_json::Value::Null,
+        }),
         pins: vec![Pin { name: "rule".into(), text: format!("no {number}"), seq: Some(Seq(1)) }],
     };
     let record = StateRecord {
         tokens_before: 100 + number,
-        tokens_after: 90 + number,
         cause: "asked for".into(),
         undone: Some(number),
         ..StateRecord::default()

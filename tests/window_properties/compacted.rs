@@ -67,7 +67,12 @@ fn after(format: WireFormat, state: &WindowState, log: &[Entry], step: &Step) ->
             let cut = truncate(&window, 0);
             if let Some(cut) = &cut {
                 let covers = Seq(cut.first_kept.0 - 1);
-                state.summary = Some(Summary { covers, text: text.clone(), ledger: "- ran make".to_owned() });
+                state.summary = Some(Summary {
+                    covers,
+                    text: text.clone(),
+                    ledger: "- ran make".to_owned(),
+                    known: Value::Null,
+                });
             }
             cut
         }

@@ -1,0 +1,129 @@
+//! What a model is asked to summarize, and whether its answer will do.
+
+use super::leaving::summary_tokens_max;
+use super::{Engine, Error};
+use crate::limits::{AUDIT_LOSSES_MAX, LEDGER_PERCENT, SUMMARIZER_SOURCE_TOKENS, TAIL_TOKENS_MAX};
+use crate::model::{
+    BranchId, Entry, ModelProfile, Seq, SummarizerReport, Usage, Version, WireFormat, percent,
+};
+use crate::provider::CompletionRequest;
+use crate::store::meta::SessionKey;
+use crate::summary::Said;
+use crate::summary::audit::unsupported_claims;
+use crate::summary::literals;
+use crate::summary::prompt::{PROMPT, instructions, render_source};
+use crate::tokens::{TokenCounter, catalogue};
+use crate::window::tail;
+
+/// What a model is to be asked so that the middle of a window can give way to its
+/// answer.
+#[derive(Clone, Debug)]
+pub struct SummaryTask {
+    /// Version of the session.
+    pub version: Version,
+    /// Where the window begins now; 0 if with the log.
+    pub base: Seq,
+    /// The first entry that is to stay.
+    pub first_kept: Seq,
+    /// System and user text, and the output that it may take.
+    pub request: CompletionRequest,
+    /// Most tokens of a summary that is taken.
+    pub tokens_max: u64,
+    pub(super) branch: BranchId,
+    pub(super) source_tokens: u64,
+    entries: Vec<Entry>,
+    previous: Option<String>,
+    format: WireFormat,
+    counter: TokenCounter,
+}
+
+impl Engine {
+    /// What is to be summarized of a session's window: all but the newest steps.
+    /// Nothing if there is nothing else. `more` is added to the prompt.
+    pub(super) async fn summary_task(
+        &self,
+        key: &SessionKey,
+        more: &str,
+    ) -> Result<Option<SummaryTask>, Error> {
+        let (tip, at, live) = self.current(key).await?;
+        let Some(room) = tip.session.profile.room(None, 0) else {
+            return Err(Error::ContextWindowUnknown { session: key.session.clone() });
+        };
+        let options = &self.inner.options.compaction;
+        let (before, cut) = {
+            let assembled = live.lock();
+            let tokens_max = percent(room.usable(), options.tail_percent).min(TAIL_TOKENS_MAX);
+            (assembled.state.clone(), tail(&assembled.assembler.window(false), tokens_max))
+        };
+        let Some(cut) = cut else { return Ok(None) };
+        let old = before.cut.clone().unwrap_or_default();
+        let entries = self.leaving_entries(key, &at, &old, &cut).await?;
+        let format = tip.session.format;
+        let counter = TokenCounter::new(format, tip.session.tokenizer());
+        let measure = |text: &str| counter.count_text(text);
+        let tokens_max = summary_tokens_max(Some(room));
+        let target = tokens_max - percent(tokens_max, LEDGER_PERCENT);
+        let previous = before.summary.as_ref().map(|summary| summary.text.clone());
+        let source = {
+            let said = said(format, &entries);
+            render_source(&said, previous.as_deref(), SUMMARIZER_SOURCE_TOKENS, &measure)
+        };
+        let prompt = options.prompt.as_deref().unwrap_or(PROMPT);
+        Ok(Some(SummaryTask {
+            version: tip.head.version,
+            base: old.first_kept,
+            first_kept: cut.first_kept,
+            request: CompletionRequest {
+                system: instructions(prompt, &source, target, more),
+                user: source.text.clone(),
+                max_output_tokens: target.saturating_mul(2),
+            },
+            tokens_max,
+            branch: tip.head.branch.clone(),
+            source_tokens: measure(&source.text),
+            entries,
+            previous,
+            format,
+            counter,
+        }))
+    }
+}
+
+fn said(format: WireFormat, entries: &[Entry]) -> Vec<Said<'_>> {
+    entries.iter().map(|entry| Said::of(format, entry.seq, &entry.payload)).collect()
+}
+
+impl SummaryTask {
+    /// Literals in an answer that the entries never had, or why it cannot be taken.
+    pub(super) fn judge(&self, text: &str) -> Result<Vec<String>, String> {
+        let tokens = self.counter.count_text(text);
+        if text.trim().is_empty() {
+            return Err("the summary is empty".to_owned());
+        }
+        if tokens > self.tokens_max {
+            return Err(format!("the summary has {tokens} tokens; at most {} are allowed", self.tokens_max));
+        }
+        if tokens >= self.source_tokens {
+            let source = self.source_tokens;
+            return Err(format!("the summary has {tokens} tokens, no fewer than the {source} that it is of"));
+        }
+        let said = said(self.format, &self.entries);
+        let findings = literals::find(&said);
+        let texts: Vec<_> = said.iter().flat_map(Said::all_texts).collect();
+        let known = texts.iter().map(AsRef::as_ref).chain(self.previous.as_deref());
+        let unsupported = unsupported_claims(text, &findings, known).into_iter();
+        Ok(unsupported.map(|(_, literal)| literal).take(AUDIT_LOSSES_MAX).collect())
+    }
+}
+
+/// What a call of a model took.
+pub(super) fn report(usage: &Usage) -> SummarizerReport {
+    let profile = ModelProfile { model: usage.model.clone(), ..ModelProfile::default() };
+    SummarizerReport {
+        model: usage.model.clone(),
+        input_tokens: usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
+        output_tokens: usage.output_tokens,
+        cost: catalogue::prices(&profile, &usage.model).map(|prices| prices.cost(usage)),
+        ..SummarizerReport::default()
+    }
+}
