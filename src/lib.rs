@@ -12,9 +12,10 @@ pub mod model;
 #[cfg(feature = "server")]
 pub mod format;
 #[cfg(feature = "server")]
-pub mod preview;
-#[cfg(feature = "server")]
 pub mod tokens;
+
+#[cfg(feature = "server")]
+pub mod preview;
 #[cfg(feature = "server")]
 pub mod window;
 

@@ -184,6 +184,10 @@ pub const MEDIA_LIMIT_BYTES_MIN: u64 = 4 * KIB as u64;
 /// of it that stays under the 4 MiB that gRPC clients accept by default.
 pub const CHANGED_ENTRIES_BYTES_MAX: usize = 2 * MIB;
 
+/// Most bytes of what that answer tells of the outputs of the turn, so that it stays
+/// under the 4 MiB with those entries.
+pub const OFFLOADED_RESULTS_BYTES_MAX: usize = MIB;
+
 /// Most raw bytes of a page of a tool output: with its envelope it stays well under
 /// the 4 MiB that gRPC clients accept by default.
 pub const OUTPUT_PAGE_BYTES_MAX: usize = MIB;

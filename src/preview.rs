@@ -168,6 +168,6 @@ impl Ends {
         } else {
             format!("{lines} lines, {characters} characters, {bytes} bytes left out")
         };
-        format!("[... {what}, from byte {} in line {} on. {whole} ...]", before.bytes, before.lines + 1,)
+        format!("[... {what}, from byte {} in line {} on. {whole} ...]", before.bytes, before.lines + 1)
     }
 }

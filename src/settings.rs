@@ -387,6 +387,10 @@ impl Settings {
                 let origin = format!("profiles.{name}.context_window_tokens");
                 return Err(SettingsError::Invalid { origin, problem });
             }
+            profile.check_limits().map_err(|(field, problem)| SettingsError::Invalid {
+                origin: format!("profiles.{name}.{field}"),
+                problem,
+            })?;
         }
         Ok(())
     }
@@ -554,5 +558,23 @@ mod tests {
     fn a_profile_without_a_window_is_refused() {
         let error = load("[profiles.a]\nmodel = \"m\"", &[], &[]).unwrap_err().to_string();
         assert!(error.contains("profiles.a.context_window_tokens"), "{error}");
+    }
+
+    #[test]
+    fn a_profile_with_limits_that_no_session_could_have_is_refused() {
+        let load =
+            |limits: &str| load(&format!("[profiles.a]\ncontext_window_tokens = 1000\n{limits}"), &[], &[]);
+        for (limits, problem) in [
+            ("tool_result_limit = { length = 0 }", "tool_result_limit.length: is 0"),
+            ("tool_result_limit = { length = 500001 }", "tool_result_limit.length: is 500001"),
+            ("tool_result_limit = { length = 9, reserve = 9 }", "tool_result_limit.reserve: is 9"),
+            ("media_limits = { image_bytes = 4095 }", "media_limits.image_bytes: is 4095"),
+            ("media_limits = { document_bytes = 1 }", "media_limits.document_bytes: is 1"),
+        ] {
+            let error = load(limits).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("profiles.a.{problem}; must be ")), "{error}");
+        }
+        load("tool_result_limit = { length = 500000, reserve = 499999 }").unwrap();
+        load("media_limits = { image_bytes = 4096, document_bytes = 0, image_pixels = 1 }").unwrap();
     }
 }

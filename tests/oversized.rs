@@ -239,3 +239,30 @@ fn outputs_of_a_shell_keep_their_form() {
         assert!(changed.to_string().len() <= 2_000);
     }
 }
+
+/// Windows show them as the API takes them, at whatever length.
+#[test]
+fn responses_that_are_no_objects_give_way_too() {
+    let limit = ToolResultLimit { length: 2_000, reserve: Some(0), unit: LengthUnit::Characters };
+    let format = WireFormat::GeminiContents;
+    let counter = TokenCounter::new(format, Tokenizer::Estimate);
+    let numbers: Vec<_> = (0..2_000).collect();
+    for (response, kept) in
+        [(json!("x".repeat(5_000)), "x".repeat(5_000)), (json!(numbers), json!(numbers).to_string())]
+    {
+        let message =
+            json!({"role": "user", "parts": [{"functionResponse": {"name": "grep", "response": response}}]});
+        let payload = message.to_string();
+        let found = oversized_results(format, payload.as_bytes(), limit, counter);
+        let [oversized] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(oversized.content(), kept.as_bytes());
+        let (preview, value) = oversized.replaced(&oversized.content(), 50, REFERENCE).unwrap();
+        let changed = with_values(payload.as_bytes(), &[(oversized.place(), value)]);
+        let changed: Value = serde_json::from_slice(&changed).unwrap();
+        let response = &changed["parts"][0]["functionResponse"]["response"];
+        let expected =
+            if response.is_string() { json!(preview.text) } else { json!({"output": preview.text}) };
+        assert_eq!(*response, expected);
+        assert!(changed.to_string().len() <= 2_000);
+    }
+}

@@ -161,6 +161,8 @@ async fn what_is_just_within_the_limits_is_taken(backend: Backend) {
         session: name,
         reserve_tokens: Some(TOKENS_MAX),
         fixed_overhead_tokens: TOKENS_MAX,
+        // Nothing fits beside them.
+        compression: pb::CompressionMode::None.into(),
         ..Default::default()
     };
     assert_eq!(service.restore(restore).await.items.len(), TURN_ENTRIES_MAX);

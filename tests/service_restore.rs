@@ -590,6 +590,11 @@ async fn a_window_says_whether_it_fits(backend: Backend) {
         for compression in [pb::CompressionMode::Auto, pb::CompressionMode::None] {
             let request =
                 pb::RestoreTranscriptRequest { compression: compression.into(), ..request(SESSION) };
+            if compression == pb::CompressionMode::Auto && fits == Some(false) {
+                // There is one step alone, and nothing of it to be shortened.
+                assert_eq!(service.try_restore(request).await.unwrap_err().reason, "WINDOW_CANNOT_FIT");
+                continue;
+            }
             let restored = service.restore(request).await;
             assert_eq!((restored.header.reserve_tokens, restored.header.fits), (reserve, fits));
             assert_eq!(restored.items, window.items, "it is served whole all the same");

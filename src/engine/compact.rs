@@ -143,7 +143,7 @@ impl Engine {
             // in memory is out of date.
             Ok(None) => self.inner.caches.tips.invalidate(key),
             Err(error) => {
-                tracing::warn!(session = %key.session, error = %error, "a window was not truncated")
+                tracing::warn!(session = %key.session, error = %error, "a window was not truncated");
             }
         }
     }

@@ -56,17 +56,16 @@ impl Engine {
     async fn fork_detached(&self, request: ForkRequest) -> Result<SessionView, Error> {
         let key = SessionKey { tenant: request.source.tenant.clone(), session: request.session()? };
         let refusal = match self.make_fork(&request, &key).await {
-            Ok(CreateOutcome::Created) => {
-                let source = self.tip(&request.source, None).await.map_or(0, |tip| tip.head.window_state);
-                self.carry_pins(&request.source, source, &key).await;
+            Ok((CreateOutcome::Created, window_state)) => {
+                self.carry_pins(&request.source, window_state, &key).await;
                 self.seal_fork(&request, &key).await?;
                 return self.written_session(&key).await;
             }
-            Ok(CreateOutcome::Taken { deleted }) => {
+            Ok((CreateOutcome::Taken { deleted }, _)) => {
                 Error::SessionExists { session: key.session.clone(), deleted }
             }
             // The source may have gone since the first call.
-            Ok(CreateOutcome::SourceGone) | Err(Error::SessionNotFound { .. }) => {
+            Ok((CreateOutcome::SourceGone, _)) | Err(Error::SessionNotFound { .. }) => {
                 Error::SessionNotFound { session: request.source.session.clone() }
             }
             Err(error) => return Err(error),
@@ -102,14 +101,19 @@ impl Engine {
         }
     }
 
-    async fn make_fork(&self, request: &ForkRequest, key: &SessionKey) -> Result<CreateOutcome, Error> {
+    /// Creates the session; beside the outcome, the source's newest window state.
+    async fn make_fork(
+        &self,
+        request: &ForkRequest,
+        key: &SessionKey,
+    ) -> Result<(CreateOutcome, u64), Error> {
         let tip = self.tip(&request.source, None).await?;
         let base = match request.version {
             None => tip.turn.clone(),
             Some(version) => self.recorded_turn(&request.source, &tip, version).await?.turn,
         };
         let new = self.new_fork(request, key, &tip, &base).await?;
-        Ok(self.inner.meta.create_session(new).await?)
+        Ok((self.inner.meta.create_session(new).await?, tip.head.window_state))
     }
 
     async fn new_fork(

@@ -108,7 +108,7 @@ impl Engine {
                 // it was out of date.
                 Ok(Attempt::Lost { object_first: false }) => APPEND_ATTEMPTS,
                 Ok(Attempt::Lost { object_first: true }) => OBJECT_FIRST_ATTEMPTS,
-                Err(AttemptError::OutputsFenced) => {
+                Err(AttemptError::OutputsOutdated) => {
                     prepared = self.prepare(&request, &cached.tip.session).await?;
                     APPEND_ATTEMPTS
                 }

@@ -3,12 +3,12 @@
 use super::{Engine, Error, persist};
 use crate::format;
 use crate::limits::{
-    APPEND_ATTEMPTS, LABEL_KEY_CHARS_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, MEDIA_LIMIT_BYTES_MIN,
-    MODEL_NAME_BYTES_MAX, PREAMBLE_BYTES_MAX, STRIP_RULES_MAX, TOKENS_MAX, TOOL_RESULT_LENGTH_MAX,
+    APPEND_ATTEMPTS, LABEL_KEY_CHARS_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, MODEL_NAME_BYTES_MAX,
+    PREAMBLE_BYTES_MAX, STRIP_RULES_MAX, TOKENS_MAX,
 };
 use crate::model::{
-    Branch, BranchId, CompressionPath, Head, Labels, MediaLimits, ModelProfile, Preamble, Seq, Session,
-    SessionId, TenantId, ToolResultLimit, Turn, Version, WireFormat,
+    Branch, BranchId, CompressionPath, Head, Labels, ModelProfile, Preamble, Seq, Session, SessionId,
+    TenantId, Turn, Version, WireFormat,
 };
 use crate::store::meta::{
     BranchKey, CommitOutcome, CreateOutcome, NewSession, RecordedTurn, SessionKey, SessionQuery,
@@ -330,12 +330,9 @@ impl Engine {
     /// The profile that the settings name, or the one that was given, with what
     /// the catalogue knows of its model.
     pub(super) fn resolve_profile(&self, given: &ModelProfile) -> Result<ModelProfile, Error> {
-        if let Some(limit) = &given.tool_result_limit {
-            check_tool_result_limit(limit)?;
-        }
-        if let Some(limits) = &given.media_limits {
-            check_media_limits(limits)?;
-        }
+        given
+            .check_limits()
+            .map_err(|(field, problem)| Error::invalid(format!("profile.{field}"), problem))?;
         let name_only = ModelProfile {
             model: given.model.clone(),
             tool_result_limit: given.tool_result_limit,
@@ -387,30 +384,6 @@ impl Engine {
             None => Ok(()),
         }
     }
-}
-
-fn check_tool_result_limit(limit: &ToolResultLimit) -> Result<(), Error> {
-    if !(1..=TOOL_RESULT_LENGTH_MAX).contains(&limit.length) {
-        let problem = format!("is {}; must be from 1 to {TOOL_RESULT_LENGTH_MAX}", limit.length);
-        return Err(Error::invalid("profile.tool_result_limit.length", problem));
-    }
-    match limit.reserve {
-        Some(reserve) if reserve >= limit.length => {
-            let problem = format!("is {reserve}; must be less than the length, {}", limit.length);
-            Err(Error::invalid("profile.tool_result_limit.reserve", problem))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn check_media_limits(limits: &MediaLimits) -> Result<(), Error> {
-    for (field, bytes) in [("image_bytes", limits.image_bytes), ("document_bytes", limits.document_bytes)] {
-        if (1..MEDIA_LIMIT_BYTES_MIN).contains(&bytes) {
-            let problem = format!("is {bytes}; must be 0 or at least {MEDIA_LIMIT_BYTES_MIN}");
-            return Err(Error::invalid(format!("profile.media_limits.{field}"), problem));
-        }
-    }
-    Ok(())
 }
 
 fn new_preamble(

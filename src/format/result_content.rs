@@ -256,12 +256,14 @@ fn bedrock_block(block: Value<'_>) -> Option<ResultContent<'_>> {
 fn gemini_part(part: Value<'_>) -> Option<ResultContent<'_>> {
     let [camel, snake] = part.get(["functionResponse", "function_response"]);
     let [id, name, response, parts] = camel.or(snake)?.get(["id", "name", "response", "parts"]);
-    let whole = response.filter(|response| response.is_object())?;
+    let whole = response?;
+    // The API takes an object alone, as which windows show what is none.
+    let texts = if whole.is_string() { vec![whole] } else { strings_of(whole) };
     Some(ResultContent {
         call_id: text(id),
         tool_name: text(name),
         whole,
-        texts: strings_of(whole),
+        texts,
         media: parts.into_iter().flat_map(Value::elements).collect(),
         message: vec![],
         around: (r#"{"output":"#, "}".to_owned(), ""),

@@ -1,8 +1,8 @@
 //! The limits of models.
 
 use crate::limits::{
-    COMPACTION_ADVISED_PERCENT, RESERVE_DIVISOR, TOOL_RESULT_CHARACTERS, TOOL_RESULT_LENGTH_MAX,
-    TOOL_RESULT_WRAPPING_MAX,
+    COMPACTION_ADVISED_PERCENT, MEDIA_LIMIT_BYTES_MIN, RESERVE_DIVISOR, TOOL_RESULT_CHARACTERS,
+    TOOL_RESULT_LENGTH_MAX, TOOL_RESULT_WRAPPING_MAX,
 };
 use crate::model::{Prices, WireFormat};
 
@@ -181,6 +181,30 @@ pub struct Room {
 }
 
 impl ModelProfile {
+    /// Checks the limits of tool results and media; fails with the path of a field and
+    /// what is wrong with it.
+    pub fn check_limits(&self) -> Result<(), (&'static str, String)> {
+        if let Some(ToolResultLimit { length, reserve, .. }) = self.tool_result_limit {
+            if !(1..=TOOL_RESULT_LENGTH_MAX).contains(&length) {
+                let problem = format!("is {length}; must be from 1 to {TOOL_RESULT_LENGTH_MAX}");
+                return Err(("tool_result_limit.length", problem));
+            }
+            if let Some(reserve) = reserve.filter(|reserve| *reserve >= length) {
+                let problem = format!("is {reserve}; must be less than the length, {length}");
+                return Err(("tool_result_limit.reserve", problem));
+            }
+        }
+        let MediaLimits { image_bytes, document_bytes, .. } = self.media_limits.unwrap_or_default();
+        for (field, bytes) in
+            [("media_limits.image_bytes", image_bytes), ("media_limits.document_bytes", document_bytes)]
+        {
+            if (1..MEDIA_LIMIT_BYTES_MIN).contains(&bytes) {
+                return Err((field, format!("is {bytes}; must be 0 or at least {MEDIA_LIMIT_BYTES_MIN}")));
+            }
+        }
+        Ok(())
+    }
+
     /// Divides the context window; nothing if it is not known. Without a
     /// `reserve` it is the largest output or a quarter of the window, whichever
     /// is less.

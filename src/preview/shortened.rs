@@ -47,7 +47,7 @@ pub fn shortened_results(format: WireFormat, payload: &Bytes, seq: Seq) -> Optio
         let shown = is_long.then(|| shortened(&content, SNIPPED_CHARACTERS, &Characters, seq)).flatten()?;
         Some((text.range(), shown))
     });
-    changed(payload, texts.collect())
+    changed(payload, &texts.collect::<Vec<_>>())
 }
 
 /// The entry with its texts shortened so that they have at most `tokens_max` tokens;
@@ -86,7 +86,7 @@ pub fn shortened_texts(
         values.push((place, shown));
     }
     values.sort_by_key(|(place, _)| place.start);
-    changed(payload, values)
+    changed(payload, &values)
 }
 
 /// A JSON string of the ends of `text`; nothing if not even the marker fits.
@@ -99,6 +99,6 @@ fn shortened(text: &str, length_max: u64, measure: &impl Measure, seq: Seq) -> O
     (preview.text.len() < text.len()).then(|| serde_json::Value::from(preview.text).to_string())
 }
 
-fn changed(payload: &Bytes, values: Vec<(Range<usize>, String)>) -> Option<Bytes> {
-    (!values.is_empty()).then(|| Bytes::from(with_values(payload, &values)))
+fn changed(payload: &Bytes, values: &[(Range<usize>, String)]) -> Option<Bytes> {
+    (!values.is_empty()).then(|| Bytes::from(with_values(payload, values)))
 }

@@ -6,7 +6,7 @@ use crate::engine::{
     Change, Error, FullReason, NewEntry, PersistReply, ReadHeader, SessionChange, SessionConfig, SessionView,
     WindowHeader,
 };
-use crate::limits::{MODEL_NAME_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
+use crate::limits::{MODEL_NAME_BYTES_MAX, OFFLOADED_RESULTS_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
 use crate::model::{
     CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, LengthUnit, LongPrices, MediaLimits,
     ModelProfile, NextStep, Origin, OutputName, Preamble, Price, Prices, Repair, RepairKind, RequestId,
@@ -14,6 +14,7 @@ use crate::model::{
 };
 use crate::store::meta::SessionKey;
 use bytes::Bytes;
+use prost::Message as _;
 use prost_types::Timestamp;
 
 // --- From the wire -----------------------------------------------------------
@@ -388,12 +389,21 @@ pub(super) fn persist_reply(session: &SessionId, reply: PersistReply) -> pb::Per
         count: stripped.count,
         payload_bytes: stripped.payload_bytes,
     });
-    let offloaded = reply.offloaded.into_iter().map(|offloaded| pb::OffloadedToolResult {
-        seq: offloaded.seq.0,
-        r#ref: OutputName { session: session.clone(), output: offloaded.output }.storage_ref(),
-        tool_call_id: offloaded.tool_call_id,
-        bytes: offloaded.bytes,
-    });
+    let mut bytes = 0;
+    let offloaded = reply
+        .offloaded
+        .into_iter()
+        .map(|offloaded| pb::OffloadedToolResult {
+            seq: offloaded.seq.0,
+            r#ref: OutputName { session: session.clone(), output: offloaded.output }.storage_ref(),
+            tool_call_id: offloaded.tool_call_id,
+            bytes: offloaded.bytes,
+        })
+        .take_while(|offloaded| {
+            // With its tag and length.
+            bytes += offloaded.encoded_len() + 4;
+            bytes <= OFFLOADED_RESULTS_BYTES_MAX
+        });
     pb::PersistTranscriptResponse {
         version: reply.version.0,
         receipt: Bytes::copy_from_slice(&reply.receipt.0),
@@ -516,4 +526,44 @@ fn repair(repair: Repair) -> pb::Repair {
 
 fn unanswered_call(call: UnansweredCall) -> pb::UnansweredCall {
     pb::UnansweredCall { call_id: call.call_id, name: call.name, seq: call.seq.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::OffloadedResult;
+    use crate::model::{Digest, OutputId, Seq, Version};
+
+    #[test]
+    fn an_answer_about_many_outputs_fits_a_message() {
+        let offloaded = |i: u64| OffloadedResult {
+            seq: Seq(i),
+            output: OutputId::parse(&format!("{i:032}")).unwrap(),
+            tool_call_id: "c".repeat(256),
+            bytes: i,
+        };
+        let reply = |outputs: u64| PersistReply {
+            version: Version(1),
+            receipt: Digest::default(),
+            first_seq: Seq(1),
+            last_seq: Seq(outputs),
+            stripped: vec![],
+            turn_tokens: 0,
+            log_tokens: 0,
+            window_fill: None,
+            compaction: None,
+            window_id: String::new(),
+            rewound_to: None,
+            offloaded: (1..=outputs).map(offloaded).collect(),
+            changed: vec![],
+        };
+        let session = SessionId::parse(&"s".repeat(128)).unwrap();
+        let few = persist_reply(&session, reply(2_000));
+        assert_eq!(few.offloaded_results.len(), 2_000);
+        let many = persist_reply(&session, reply(50_000));
+        assert!(many.offloaded_results.starts_with(&few.offloaded_results));
+        let bytes = many.encoded_len();
+        let room = OFFLOADED_RESULTS_BYTES_MAX - 512..OFFLOADED_RESULTS_BYTES_MAX + 512;
+        assert!(room.contains(&bytes), "{bytes}");
+    }
 }

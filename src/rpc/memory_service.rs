@@ -28,7 +28,7 @@ impl pb::memory_service_server::MemoryService for Memory {
         observe("PutPin", async {
             let key = convert::session_key(&self.tenant, "parent", &request.parent)?;
             let new = request.pin.ok_or_else(|| Error::invalid("pin", "must be set"))?;
-            Ok(pin(self.engine.put_pin(&key, read_pin(new)).await?))
+            Ok(pin(Box::pin(self.engine.put_pin(&key, read_pin(new))).await?))
         })
         .await
     }
@@ -50,7 +50,7 @@ impl pb::memory_service_server::MemoryService for Memory {
         let request = request.into_inner();
         observe("DeletePin", async {
             let key = convert::session_key(&self.tenant, "parent", &request.parent)?;
-            self.engine.delete_pin(&key, &request.pin).await
+            Box::pin(self.engine.delete_pin(&key, &request.pin)).await
         })
         .await
     }

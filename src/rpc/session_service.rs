@@ -185,7 +185,7 @@ impl pb::session_service_server::SessionService for Sessions {
         &self,
         request: Request<pb::ForkSessionRequest>,
     ) -> Result<Response<pb::Session>, Status> {
-        observe("ForkSession", self.fork(request.into_inner())).await
+        observe("ForkSession", Box::pin(self.fork(request.into_inner()))).await
     }
 
     async fn rewind_session(

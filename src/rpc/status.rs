@@ -9,6 +9,12 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 /// Domain of the reasons in `google.rpc.ErrorInfo`.
 pub const ERROR_DOMAIN: &str = "turnkeep.dev";
 
+/// What is told of a window that cannot fit.
+const WINDOW_TOKENS: [&str; 4] =
+    ["context_window_tokens", "message_tokens", "kept_tokens", "last_step_tokens"];
+
+const MAKE_ROOM: &str = "shorten the last step, unpin, or choose a model with a larger window";
+
 /// The status of an error. Text that is not meant for clients goes to the log,
 /// under an id that the client gets.
 pub fn to_status(error: &Error) -> Status {
@@ -32,9 +38,8 @@ pub fn to_status(error: &Error) -> Status {
             details.set_resource_info("turnkeep.v1.ToolOutput", &name, "", "");
             tell("output", name);
         }
-        Error::OutputLost { name, problem } => {
+        Error::OutputLost { name, .. } => {
             let name = name.resource_name();
-            tracing::error!(output = name, problem, "a stored tool output cannot be read");
             message = format!("{name} cannot be read");
             tell("output", name);
         }
@@ -64,28 +69,15 @@ pub fn to_status(error: &Error) -> Status {
         Error::JournalFull { session, bytes, limit } => {
             tell("session", session.resource_name());
             tell("limit_bytes", limit.to_string());
-            details.add_quota_failure_violation(
-                session.resource_name(),
-                format!("{bytes} bytes in the journal"),
-            );
+            let problem = format!("{bytes} bytes in the journal");
+            details.add_quota_failure_violation(session.resource_name(), problem);
         }
         Error::WindowCannotFit { session, context, rest, head, last } => {
             tell("session", session.resource_name());
-            for (name, tokens) in [
-                ("context_window_tokens", context),
-                ("message_tokens", rest),
-                ("kept_tokens", head),
-                ("last_step_tokens", last),
-            ] {
-                tell(name, tokens.to_string());
-            }
-            details.add_precondition_failure_violation(
-                "WINDOW_FITS",
-                session.resource_name(),
-                "shorten the last step, unpin, or choose a model with a larger window",
-            );
+            let tokens = [context, rest, head, last];
+            WINDOW_TOKENS.into_iter().zip(tokens).for_each(|(name, tokens)| tell(name, tokens.to_string()));
+            details.add_precondition_failure_violation("WINDOW_FITS", session.resource_name(), MAKE_ROOM);
         }
-        Error::ContextWindowUnknown { session } => tell("session", session.resource_name()),
         Error::CompactionNotFound { session, number } => {
             tell("session", session.resource_name());
             tell("compaction", number.to_string());
@@ -93,29 +85,51 @@ pub fn to_status(error: &Error) -> Status {
         Error::Overloaded { limit } | Error::OutputTooLarge { limit } => {
             tell("limit_bytes", limit.to_string());
         }
-        Error::Contention { session, .. } => tell("session", session.resource_name()),
+        Error::Contention { session, .. } | Error::ContextWindowUnknown { session } => {
+            tell("session", session.resource_name());
+        }
         Error::LineageTooDeep { limit } => {
             tell("limit", limit.to_string());
             details.add_precondition_failure_violation("LINEAGE_DEPTH", "session", "delete or start afresh");
         }
-        Error::DataLoss { session, first, last, problem } => {
+        Error::DataLoss { session, first, last, .. } => {
             tell("session", session.resource_name());
             tell("first_seq", first.to_string());
             tell("last_seq", last.to_string());
-            tracing::error!(%session, %first, %last, problem, "stored entries cannot be read");
             message = format!("entries {first} to {last} of session {session} cannot be read");
         }
         Error::Internal { context, source } => {
             // Joins what the client is told with what the log says.
             let id = Entropy::of_process().hex::<8>();
-            tracing::error!(
-                error_id = id,
-                context,
-                source = source.as_ref().map(ToString::to_string),
-                "internal error"
-            );
+            let source = source.as_ref().map(ToString::to_string);
+            tracing::error!(error_id = id, context, source, "internal error");
             message = format!("internal error {id}");
             tell("error_id", id);
+        }
+        Error::Unavailable { .. }
+        | Error::StorageFull { .. }
+        | Error::OutcomeUnknown { .. }
+        | Error::NewerFormat { .. }
+        | Error::Draining
+        | Error::DeadlineExceeded => {}
+    }
+    log(error, reason);
+    details.set_error_info(reason.as_str(), ERROR_DOMAIN, metadata);
+    if let Some(delay) = error.retry_after() {
+        details.set_retry_info(Some(delay));
+    }
+    Status::with_error_details(code(reason), message, details)
+}
+
+/// Logs what an operator has to know of an error and a client is not told.
+fn log(error: &Error, reason: Reason) {
+    match error {
+        Error::OutputLost { name, problem } => {
+            let output = name.resource_name();
+            tracing::error!(output, problem, "a stored tool output cannot be read");
+        }
+        Error::DataLoss { session, first, last, problem } => {
+            tracing::error!(%session, %first, %last, problem, "stored entries cannot be read");
         }
         Error::Unavailable { source, .. } => {
             let source = source.as_ref().map(chain);
@@ -124,13 +138,8 @@ pub fn to_status(error: &Error) -> Status {
         Error::StorageFull { source } | Error::OutcomeUnknown { source } => {
             tracing::warn!(reason = reason.as_str(), source = chain(source), "a request failed");
         }
-        Error::NewerFormat { .. } | Error::Draining | Error::DeadlineExceeded => {}
+        _ => {}
     }
-    details.set_error_info(reason.as_str(), ERROR_DOMAIN, metadata);
-    if let Some(delay) = error.retry_after() {
-        details.set_retry_info(Some(delay));
-    }
-    Status::with_error_details(code(reason), message, details)
 }
 
 /// An error with all that caused it, for the log.

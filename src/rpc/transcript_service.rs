@@ -216,7 +216,7 @@ impl pb::transcript_service_server::TranscriptService for Transcripts {
         &self,
         request: Request<pb::CompactTranscriptRequest>,
     ) -> Result<Response<pb::CompactTranscriptResponse>, Status> {
-        observe("CompactTranscript", self.compact(request.into_inner())).await
+        observe("CompactTranscript", Box::pin(self.compact(request.into_inner()))).await
     }
 
     async fn plan_compaction(
@@ -251,7 +251,7 @@ impl pb::transcript_service_server::TranscriptService for Transcripts {
         &self,
         request: Request<pb::UndoCompactionRequest>,
     ) -> Result<Response<pb::Compaction>, Status> {
-        observe("UndoCompaction", self.undo_compaction(request.into_inner())).await
+        observe("UndoCompaction", Box::pin(self.undo_compaction(request.into_inner()))).await
     }
 
     type SearchTranscriptStream = Messages<pb::SearchTranscriptResponse>;

@@ -71,7 +71,7 @@ fn slot_text(state: &WindowState) -> Option<(String, Origin)> {
         origin = Origin::Summary;
         for (title, part) in [("Summary", &summary.text), ("Done so far, as recorded", &summary.ledger)] {
             if !part.is_empty() {
-                text.push_str(&format!("\n\n{title}:\n{part}"));
+                text.extend(["\n\n", title, ":\n", part]);
             }
         }
     } else if state.pins.is_empty() {

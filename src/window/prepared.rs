@@ -51,7 +51,7 @@ impl Prepared {
             && let Some(payload) = shortened()
         {
             let tokens = api.tokens(&payload);
-            let mut prepared = Self::of_entry(api, Entry { payload, tokens, ..entry });
+            let mut prepared = Self::of_entry(api, Entry { tokens, payload, ..entry });
             if let Some(message) = &mut prepared.message {
                 message.origin = Origin::Snipped;
             }

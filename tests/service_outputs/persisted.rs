@@ -1,6 +1,6 @@
 //! Tool results that are too long and come with a persist.
 
-use crate::backends::{Backend, on_all_backends};
+use crate::backends::{Backend, on_all_backends, on_shared_backend};
 use crate::calls::{self, offload, stored};
 use crate::service::{SESSION, Service, append, fresh_id, message, of_format, snapshot};
 use crate::{Outcome, numbered_lines};
@@ -21,7 +21,9 @@ on_all_backends!(
     results_are_held_while_the_object_store_is_down,
     forks_keep_the_outputs_of_turns,
     a_large_turn_brings_its_outputs_too,
+    an_output_has_the_tool_of_the_call_that_its_result_answers,
 );
+on_shared_backend!(a_call_that_another_replica_took_names_the_tool_too);
 
 fn call(format: WireFormat) -> Value {
     match format {
@@ -122,7 +124,7 @@ async fn a_result_that_is_too_long_gives_way_to_its_preview_in_every_format(back
                 bytes: text.len() as u64,
             };
             assert_eq!(*offloaded, expected);
-            assert_eq!(output.tool_name, if format == GeminiContents { "grep" } else { "" });
+            assert_eq!(output.tool_name, "grep");
             assert_eq!((output.content_type.as_str(), output.lines), ("text/plain; charset=utf-8", 8_001));
             // The log has the preview and otherwise each byte that came.
             let log = service.read(&name).await;
@@ -383,4 +385,53 @@ async fn a_large_turn_brings_its_outputs_too(backend: Backend) {
     service.stop().await;
     let report = backend.fsck().await;
     assert_eq!((report.outputs, report.findings), (2, vec![]));
+}
+
+/// The calls `call_1` of `grep` and `call_2` of `make`.
+fn two_calls() -> String {
+    let call = |id: &str, name: &str| json!({"type": "tool_use", "id": id, "name": name, "input": {}});
+    json!({"role": "assistant", "content": [call("call_1", "grep"), call("call_2", "make")]}).to_string()
+}
+
+fn answers(ids: &[&str]) -> String {
+    let result = |id: &&str| json!({"type": "tool_result", "tool_use_id": id, "content": output_text()});
+    let results: Vec<_> = ids.iter().map(result).collect();
+    json!({"role": "user", "content": results}).to_string()
+}
+
+/// Call and tool of each output, in the order of the calls.
+async fn tools(service: &Service) -> Vec<(String, String)> {
+    let outputs = calls::list(service, SESSION).await.into_iter();
+    let mut tools: Vec<_> = outputs.map(|output| (output.tool_call_id, output.tool_name)).collect();
+    tools.sort();
+    tools
+}
+
+async fn an_output_has_the_tool_of_the_call_that_its_result_answers(backend: Backend) {
+    let mut service = Service::start(&backend).await;
+    service.create("s", of_format(AnthropicMessages)).await;
+    let of = |id: &str, name: &str| (id.to_owned(), name.to_owned());
+    let [grep, make] = [of("call_1", "grep"), of("call_2", "make")];
+    // In one turn, in any order; nobody called the third.
+    service.append(SESSION, &[&two_calls(), &answers(&["call_2", "call_1", "call_3"])]).await;
+    assert_eq!(tools(&service).await, [grep.clone(), make.clone(), of("call_3", "")]);
+    // In turns of their own, the second after the conversation went on.
+    service.append(SESSION, &[two_calls()]).await;
+    service = service.restart().await;
+    service.append(SESSION, &[answers(&["call_1"])]).await;
+    service.append(SESSION, &[question(AnthropicMessages).to_string(), two_calls()]).await;
+    service.append(SESSION, &[question(AnthropicMessages).to_string()]).await;
+    service.append(SESSION, &[answers(&["call_2"])]).await;
+    let expected = [grep.clone(), grep, make.clone(), make, of("call_3", "")];
+    assert_eq!(tools(&service).await, expected);
+}
+
+async fn a_call_that_another_replica_took_names_the_tool_too(backend: Backend) {
+    let (one, other) = (Service::start(&backend).await, Service::start(&backend).await);
+    one.create("s", of_format(AnthropicMessages)).await;
+    one.append(SESSION, &[question(AnthropicMessages).to_string()]).await;
+    other.append(SESSION, &[two_calls()]).await;
+    let answer = one.append(SESSION, &[answers(&["call_1"])]).await;
+    assert_eq!((answer.version, answer.offloaded_results.len()), (3, 1));
+    assert_eq!(tools(&one).await, [("call_1".to_owned(), "grep".to_owned())]);
 }

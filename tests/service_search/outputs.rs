@@ -3,13 +3,17 @@
 use super::{MatchPlace, Role, Search, of, oldest_first, search};
 use crate::backends::{Backend, on_all_backends};
 use crate::calls::{offload, read, stored};
-use crate::messages::{call, result};
+use crate::messages::{STRUCTURED, call, result};
 use crate::service::{SESSION, Service, fresh_id, of_format};
 use pb::WireFormat::AnthropicMessages;
 use pb::read_tool_output_request::{LineRange, Part as Wanted};
 use turnkeep::rpc::pb;
 
-on_all_backends!(tool_outputs_are_searched_if_asked, a_log_has_the_outputs_that_its_entries_show,);
+on_all_backends!(
+    tool_outputs_are_searched_if_asked,
+    outputs_of_turns_are_searched_by_their_tools,
+    a_log_has_the_outputs_that_its_entries_show,
+);
 
 /// Lines of which every thousandth is found, never in the preview.
 fn content(word: &str) -> String {
@@ -95,6 +99,26 @@ async fn tool_outputs_are_searched_if_asked(backend: Backend) {
     let tools = |tool: &str| Search { tool_names: vec![tool.to_owned()], ..with_outputs.clone() };
     assert_eq!(search(&service, tools("make")).await.matches, []);
     assert_eq!(search(&service, tools("grep")).await.matches, found.matches[1..]);
+}
+
+async fn outputs_of_turns_are_searched_by_their_tools(backend: Backend) {
+    let service = Service::start(&backend).await;
+    for format in STRUCTURED {
+        let id = format!("s{}", i32::from(format));
+        let name = service.create(&id, of_format(format)).await.name;
+        service.append(&name, &[call(format, "c1", "grep")]).await;
+        let turn = [result(format, "c1", "grep", &content("needle").repeat(3))];
+        assert_eq!(service.append(&name, &turn).await.offloaded_results.len(), 1);
+        let of_tool = |tool: &str| Search {
+            session: name.clone(),
+            tool_names: vec![tool.to_owned()],
+            include_tool_outputs: true,
+            ..of("needle")
+        };
+        let found = search(&service, of_tool("grep")).await.matches;
+        assert_eq!(found.iter().filter(|found| found.tool_name == "grep").count(), 12, "{format:?}");
+        assert_eq!(search(&service, of_tool("make")).await.matches, []);
+    }
 }
 
 async fn a_log_has_the_outputs_that_its_entries_show(backend: Backend) {

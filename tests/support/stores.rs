@@ -309,12 +309,15 @@ impl Database {
     /// All rows of a table, in no order.
     pub(crate) async fn rows_of(&self, table: &str) -> Vec<Vec<String>> {
         let sql = sqlx::AssertSqlSafe(format!("SELECT * FROM {table}"));
+        // A statement that was prepared before a migration has the columns of its time.
         match &self.raw {
             Raw::Sqlite(pool) => {
-                sqlx::query(sql).fetch_all(pool).await.unwrap().iter().map(sqlite_row).collect()
+                let rows = sqlx::query(sql).persistent(false).fetch_all(pool).await.unwrap();
+                rows.iter().map(sqlite_row).collect()
             }
             Raw::Postgres(pool) => {
-                sqlx::query(sql).fetch_all(pool).await.unwrap().iter().map(postgres_row).collect()
+                let rows = sqlx::query(sql).persistent(false).fetch_all(pool).await.unwrap();
+                rows.iter().map(postgres_row).collect()
             }
         }
     }

@@ -98,7 +98,9 @@ fn texts(value: &Value, found: &mut String) {
 
 fn text_of(served: &Served) -> String {
     let mut found = String::new();
-    payloads(&served.items).iter().for_each(|payload| texts(payload, &mut found));
+    for payload in payloads(&served.items) {
+        texts(&payload, &mut found);
+    }
     found
 }
 

@@ -14,9 +14,9 @@ use std::sync::atomic::Ordering;
 pub(super) enum AttemptError {
     /// The session has used the request id.
     RequestIdTaken,
-    /// The writer generation of the turn's outputs was fenced: they must be put
-    /// again.
-    OutputsFenced,
+    /// The turn's outputs must be put again: their writer generation was fenced, or
+    /// they name no tool and now could.
+    OutputsOutdated,
     Failed(Error),
 }
 
@@ -94,7 +94,7 @@ impl Engine {
                     let meta = self.inner.meta.as_ref();
                     self.inner.generation.replace_fenced(meta, generation, self.now()).await?;
                     if draft.outputs.iter().any(|output| output.held.is_none()) {
-                        return Err(AttemptError::OutputsFenced);
+                        return Err(AttemptError::OutputsOutdated);
                     }
                 }
                 outcome => return outcome,
@@ -132,7 +132,7 @@ impl Engine {
                     let meta = self.inner.meta.as_ref();
                     self.inner.generation.replace_fenced(meta, generation, self.now()).await?;
                 }
-                Err(AttemptError::OutputsFenced)
+                Err(AttemptError::OutputsOutdated)
             }
             _ => Err(Error::from(error).into()),
         }

@@ -8,7 +8,7 @@ use super::request::PersistRequest;
 use crate::codec::output::{About, Writer};
 use crate::engine::offload::HEAD_PERCENT;
 use crate::engine::{Engine, Error, compute, keys};
-use crate::format;
+use crate::format::{self, CallTracker, Pushed, Reading};
 use crate::limits::OUTPUT_LABEL_BYTES_MAX;
 use crate::model::{
     BranchId, ChangedEntry, Digest, GenerationId, Output, OutputId, OutputName, Session, Version,
@@ -20,6 +20,7 @@ use crate::tokens::TokenCounter;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// Outputs of one turn that are put at the same time.
 const PUTS: usize = 4;
@@ -64,14 +65,23 @@ impl Engine {
         let branch = base.branch.as_ref().map_or(&tip.head.branch, |branch| &branch.id).clone();
         let generation = self.inner.generation.current();
         let place = Place { key: request.key.clone(), branch, version: tip.head.version, generation };
+        let mut calls = CallTracker::new(tip.session.format, base.turn.calls.clone());
+        let mut seq = base.turn.last_seq;
         let mut is_down = false;
         for entry in prepared.entries.get_mut(base.known..).unwrap_or_default() {
-            if entry.is_checked || entry.reading.is_none() {
+            seq = seq.next();
+            let Some(reading) = &entry.reading else { continue };
+            let tools = Tools::of(reading, &calls.push(seq, reading));
+            if entry.is_checked {
+                // The call came to the log only after an attempt before.
+                if entry.outputs.iter().any(|output| tools.name_anew(&output.output)) {
+                    return Err(AttemptError::OutputsOutdated);
+                }
                 continue;
             }
             let (engine, session, place) = (self.clone(), tip.session.clone(), place.clone());
             let payload = entry.payload.clone();
-            let changed = compute(payload.len(), move || change(&engine, &session, &place, &payload));
+            let changed = compute(payload.len(), move || change(&engine, &session, &place, &tools, &payload));
             if let Some(changed) = changed.await?? {
                 // A retry neither puts them again nor needs the object store.
                 self.check_new(&request.key, &request.request_id).await?;
@@ -131,6 +141,37 @@ impl Engine {
     }
 }
 
+/// Names of the tools whose results an entry has, by the ids of the calls that they
+/// answer.
+struct Tools(HashMap<String, String>);
+
+impl Tools {
+    /// Those of an entry, which did `pushed` to the calls that wait.
+    fn of(reading: &Reading<'_>, pushed: &Pushed) -> Self {
+        let mut names = HashMap::new();
+        for (result, answer) in reading.results.iter().zip(&pushed.answers) {
+            if let (Some(id), Some(answer)) = (&result.id, answer) {
+                names.entry(id.to_string()).or_insert_with(|| answer.call.name.clone());
+            }
+        }
+        Self(names)
+    }
+
+    /// Labels of a value: the id of its call, the name of its tool as the result gives
+    /// it or else the call, and its media type.
+    fn labels(&self, call_id: &str, tool_name: &str, content_type: &str) -> [String; 3] {
+        let of_call = || self.0.get(call_id).map_or("", String::as_str);
+        let tool_name = if tool_name.is_empty() { of_call() } else { tool_name };
+        [call_id, tool_name, content_type].map(label)
+    }
+
+    /// Whether an output has no name of its tool and would have one now.
+    fn name_anew(&self, output: &Output) -> bool {
+        let name = || self.0.get(&output.tool_call_id);
+        output.tool_name.is_empty() && name().is_some_and(|name| !label(name).is_empty())
+    }
+}
+
 /// A value that is to be kept as an output.
 struct Found<'a> {
     id: OutputId,
@@ -145,12 +186,13 @@ fn change(
     engine: &Engine,
     session: &Session,
     place: &Place,
+    tools: &Tools,
     payload: &Bytes,
 ) -> Result<Option<Changed>, Error> {
     let limit = session.profile.tool_result_limit.unwrap_or_default();
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let mut found = Vec::new();
-    let texts = without_media(engine, session, place, payload, &mut found)?;
+    let texts = without_media(engine, session, place, tools, payload, &mut found)?;
     let mut values = Vec::new();
     let all = oversized_results(session.format, &texts, limit, counter);
     for oversized in &all {
@@ -161,7 +203,7 @@ fn change(
             continue;
         };
         values.push((oversized.place(), value));
-        let labels = [oversized.call_id(), oversized.tool_name(), oversized.content_type()].map(label);
+        let labels = tools.labels(oversized.call_id(), oversized.tool_name(), oversized.content_type());
         found.push(Found { id: name.output, labels, content });
     }
     if found.is_empty() {
@@ -182,6 +224,7 @@ fn without_media(
     engine: &Engine,
     session: &Session,
     place: &Place,
+    tools: &Tools,
     payload: &Bytes,
     found: &mut Vec<Found<'_>>,
 ) -> Result<Bytes, Error> {
@@ -194,7 +237,7 @@ fn without_media(
     for media in all {
         let name = new_name(engine, place)?;
         values.push((media.place(), media.replaced(&name.storage_ref())));
-        let labels = [media.call_id(), media.tool_name(), media.content_type()].map(label);
+        let labels = tools.labels(media.call_id(), media.tool_name(), media.content_type());
         let content = Cow::Owned(media.content());
         found.push(Found { id: name.output, labels, content });
     }
