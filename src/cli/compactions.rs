@@ -142,11 +142,8 @@ pub(super) fn summarizer_line(call: &pb::SummarizerCall) -> String {
     let model = if call.model.is_empty() { "no model answered" } else { &call.model };
     let cost = call.cost_picodollars.map_or_else(|| "unknown cost".to_owned(), |cost| Cost(cost).to_string());
     let (read, written) = (call.input_tokens, call.output_tokens);
-    let mut line = format!("{model}, {read} tokens read, {written} written, {cost}");
-    if !call.failure.is_empty() {
-        line.push_str(&format!("; failed: {}", call.failure));
-    }
-    line
+    let failed = if call.failure.is_empty() { String::new() } else { format!("; failed: {}", call.failure) };
+    format!("{model}, {read} tokens read, {written} written, {cost}{failed}")
 }
 
 /// Something that a window does not hold any more, as JSON.
