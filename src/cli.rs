@@ -3,6 +3,7 @@
 //! What can be piped goes to standard output, everything else to standard
 //! error.
 
+mod audit;
 mod compact;
 mod compactions;
 mod fsck;
@@ -54,6 +55,8 @@ enum Command {
     /// List, show and undo what was left out of a session's windows
     #[command(subcommand)]
     Compactions(compactions::Compactions),
+    /// Say what each compaction of a session kept and lost, and what it cost
+    Audit(audit::Audit),
     /// List, put and delete texts that every window of a session shows
     #[command(subcommand)]
     Pin(pin::Pin),
@@ -207,6 +210,7 @@ impl Cli {
             Command::Window(window) => window.run().await,
             Command::Compact(compact) => compact.run().await,
             Command::Compactions(compactions) => compactions.run().await,
+            Command::Audit(audit) => audit.run().await,
             Command::Pin(pin) => pin.run().await,
             Command::Models(models) => models.run(),
             Command::Output(output) => output.run().await,

@@ -8,6 +8,8 @@ mod backends;
 mod command;
 #[path = "cli/growth.rs"]
 mod growth;
+#[path = "support/llm.rs"]
+mod llm;
 #[path = "cli/models.rs"]
 mod models;
 #[path = "cli/operate.rs"]

@@ -43,6 +43,7 @@ const LAYERS: [&str; 22] = [
 /// Modules of one layer that use others of it which are neither their parents
 /// nor their children.
 const SIDEWAYS: &[(&str, &[&str])] = &[
+    ("cli::audit", &["cli::compactions", "cli::output"]),
     ("cli::compact", &["cli::compactions", "cli::output"]),
     ("cli::compactions", &["cli::output", "cli::pin"]),
     ("cli::fsck", &["cli::output"]),

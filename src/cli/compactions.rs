@@ -2,6 +2,7 @@
 
 use super::output::{harmless, name, print, print_json, say, table, time};
 use super::{Remote, resource_name};
+use crate::model::Cost;
 use crate::rpc::pb;
 use clap::{Args, Subcommand};
 
@@ -26,6 +27,9 @@ impl Compactions {
     }
 }
 
+/// Compactions that are asked for at a time.
+pub(super) const PAGE: usize = 100;
+
 #[derive(Debug, Args)]
 pub(super) struct List {
     #[command(flatten)]
@@ -42,28 +46,22 @@ pub(super) struct List {
 
 impl List {
     async fn run(self) -> anyhow::Result<()> {
-        const PAGE: usize = 100;
         let mut client = self.remote.connect().await?;
         let mut page_token = self.page_token;
         let mut left = if self.limit == 0 { usize::MAX } else { self.limit };
         let header = ["number", "kind", "version", "before", "after", "left out", "shown from", "time"];
         let mut rows = vec![header.map(str::to_owned).to_vec()];
         while left > 0 {
-            let request = pb::ListCompactionsRequest {
-                parent: resource_name(&self.session),
-                page_size: i32::try_from(left.min(PAGE)).unwrap_or(i32::MAX),
-                page_token,
-            };
-            let page = client.transcripts.list_compactions(request).await?.into_inner();
-            left -= page.compactions.len().min(left);
-            for compaction in &page.compactions {
+            let (compactions, next) = page(&mut client, &self.session, left.min(PAGE), page_token).await?;
+            left -= compactions.len().min(left);
+            for compaction in &compactions {
                 if self.remote.json {
                     print_json(&json(compaction))?;
                 } else {
                     rows.push(row(compaction));
                 }
             }
-            page_token = page.next_page_token;
+            page_token = next;
             if page_token.is_empty() {
                 break;
             }
@@ -92,11 +90,11 @@ fn row(compaction: &pb::Compaction) -> Vec<String> {
 }
 
 /// The number in the name of a compaction.
-fn number(compaction: &pb::Compaction) -> &str {
+pub(super) fn number(compaction: &pb::Compaction) -> &str {
     compaction.name.rsplit('/').next().unwrap_or_default()
 }
 
-fn kind(compaction: &pb::Compaction) -> String {
+pub(super) fn kind(compaction: &pb::Compaction) -> String {
     name(compaction.kind().as_str_name(), "COMPACTION_KIND_")
 }
 
@@ -119,7 +117,63 @@ fn json(compaction: &pb::Compaction) -> serde_json::Value {
         "ledger": compaction.ledger,
         "pins": compaction.pins.iter().map(super::pin::json).collect::<Vec<_>>(),
         "undone": compaction.undone,
+        "summarizer": compaction.summarizer.as_ref().map(summarizer_json),
+        "audit": compaction.audit.iter().map(|tally| {
+            serde_json::json!({"subject": tally.subject, "kept": tally.kept, "lost": tally.lost})
+        }).collect::<Vec<_>>(),
+        "losses": compaction.losses.iter().map(loss_json).collect::<Vec<_>>(),
     })
+}
+
+/// How a model was asked for a summary, as JSON.
+pub(super) fn summarizer_json(call: &pb::SummarizerCall) -> serde_json::Value {
+    serde_json::json!({
+        "model": call.model,
+        "input_tokens": call.input_tokens,
+        "output_tokens": call.output_tokens,
+        "cost": call.cost_picodollars.map(|cost| Cost(cost).to_string()),
+        "failure": call.failure,
+        "unsupported": call.unsupported,
+    })
+}
+
+/// The same for people.
+pub(super) fn summarizer_line(call: &pb::SummarizerCall) -> String {
+    let model = if call.model.is_empty() { "no model answered" } else { &call.model };
+    let cost = call.cost_picodollars.map_or_else(|| "unknown cost".to_owned(), |cost| Cost(cost).to_string());
+    let (read, written) = (call.input_tokens, call.output_tokens);
+    let failed = if call.failure.is_empty() { String::new() } else { format!("; failed: {}", call.failure) };
+    format!("{model}, {read} tokens read, {written} written, {cost}{failed}")
+}
+
+/// Something that a window does not hold any more, as JSON.
+pub(super) fn loss_json(loss: &pb::AuditLoss) -> serde_json::Value {
+    serde_json::json!({"subject": loss.subject, "text": loss.text, "seq": loss.seq})
+}
+
+/// The same for people.
+pub(super) fn loss_line(loss: &pb::AuditLoss) -> String {
+    format!("{} of entry {}: {}", loss.subject, loss.seq, loss.text)
+}
+
+fn tally_line(tally: &pb::AuditTally) -> String {
+    format!("{}: {} kept, {} lost", tally.subject, tally.kept, tally.lost)
+}
+
+/// Lists a session's compactions after a page token; gives the next token.
+pub(super) async fn page(
+    client: &mut crate::client::Client,
+    session: &str,
+    size: usize,
+    page_token: String,
+) -> anyhow::Result<(Vec<pb::Compaction>, String)> {
+    let request = pb::ListCompactionsRequest {
+        parent: resource_name(session),
+        page_size: i32::try_from(size).unwrap_or(i32::MAX),
+        page_token,
+    };
+    let page = client.transcripts.list_compactions(request).await?.into_inner();
+    Ok((page.compactions, page.next_page_token))
 }
 
 /// Prints what a compaction did, in a line.
@@ -171,7 +225,12 @@ impl Show {
             return print_json(&json);
         }
         for (field, value) in json.as_object().into_iter().flatten() {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let text = match field.as_str() {
+                "summarizer" => compaction.summarizer.as_ref().map(summarizer_line).unwrap_or_default(),
+                "audit" => compaction.audit.iter().map(tally_line).collect::<Vec<_>>().join("\n"),
+                "losses" => compaction.losses.iter().map(loss_line).collect::<Vec<_>>().join("\n"),
+                _ => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+            };
             // Texts of several lines are for people to read.
             let mut lines = text.lines();
             print(&harmless(format!("{field:<16} {}", lines.next().unwrap_or_default()).trim_end()))?;

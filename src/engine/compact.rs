@@ -13,6 +13,7 @@ use crate::model::{
     Version, WindowState, percent,
 };
 use crate::store::meta::{CommitOutcome, NewWindowState, SessionKey, Tip};
+use crate::summary::audit::Subject;
 use crate::summary::literals::Findings;
 use crate::window::{Window, last_messages, truncate};
 use bytes::Bytes;
@@ -204,6 +205,7 @@ impl Engine {
                     self.keep_assembled(key, next);
                     metrics::counter!("turnkeep_window_states_total", "kind" => recorded.kind.as_str())
                         .increment(1);
+                    tell_losses(key, number, &recorded.record.audit);
                     return Ok(Some(recorded));
                 }
                 CommitOutcome::NotAsExpected => {}
@@ -340,6 +342,29 @@ fn truncation(window: &Window<'_>, assembled: &Assembled, tokens_max: u64, cause
 fn proposal(assembled: &Assembled, cut: Cut, tokens_max: Option<u64>, cause: &str) -> Proposal {
     let state = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
     Proposal { tokens_max, ..Proposal::keeping_all(StateKind::Truncate, state, cause.to_owned()) }
+}
+
+/// Counts what a compaction lost, and warns of constraints and decisions among it. Their
+/// texts are in the record and not in the log.
+fn tell_losses(key: &SessionKey, number: u64, audit: &AuditReport) {
+    for tally in audit.tallies.iter().filter(|tally| tally.lost > 0) {
+        metrics::counter!("turnkeep_audit_losses_total", "subject" => tally.subject.clone())
+            .increment(tally.lost);
+    }
+    let lost = |subject: Subject| {
+        let mut tallies = audit.tallies.iter().filter(|tally| tally.subject == subject.as_str());
+        tallies.next().map_or(0, |tally| tally.lost)
+    };
+    let (constraints, decisions) = (lost(Subject::Constraint), lost(Subject::Decision));
+    if constraints > 0 || decisions > 0 {
+        tracing::warn!(
+            session = %key.session,
+            compaction = number,
+            constraints,
+            decisions,
+            "a compaction lost what was demanded or decided"
+        );
+    }
 }
 
 /// `a` less `b`.

@@ -174,11 +174,7 @@ pub(super) fn audit_report<'p>(
     let said: Vec<_> = window.map(|payload| Said::of(format, Seq(0), payload)).collect();
     let texts: Vec<_> = said.iter().flat_map(Said::all_texts).collect();
     let audit = audit(findings, texts.iter().map(AsRef::as_ref));
-    let name = |subject: Subject| match subject {
-        Subject::Constraint => "constraint".to_owned(),
-        Subject::Decision => "decision".to_owned(),
-        Subject::Literal(kind) => kind.as_str().to_owned(),
-    };
+    let name = |subject: Subject| subject.as_str().to_owned();
     let tallies = audit.tallies.iter().map(|(subject, tally)| AuditTally {
         subject: name(*subject),
         kept: tally.kept,

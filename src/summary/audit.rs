@@ -19,6 +19,17 @@ pub enum Subject {
     Literal(LiteralKind),
 }
 
+impl Subject {
+    /// Its name in records and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Constraint => "constraint",
+            Self::Decision => "decision",
+            Self::Literal(kind) => kind.as_str(),
+        }
+    }
+}
+
 /// How many were kept and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Tally {

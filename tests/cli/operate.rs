@@ -221,7 +221,7 @@ async fn fsck_finds_what_is_missing_and_deep_what_is_altered(backend: Backend) {
 }
 
 /// The body of an answer over HTTP.
-fn http_get(address: &str, path: &str) -> String {
+pub(crate) fn http_get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: turnkeep\r\nConnection: close\r\n\r\n");

@@ -2,6 +2,7 @@
 
 use crate::backends::{Backend, on_backend, on_embedded_backend};
 use crate::command::Served;
+use crate::llm::{Llm, Step, openai_answer};
 use crate::{assert_has, serve};
 use serde_json::{Value, json};
 use std::fs;
@@ -16,7 +17,8 @@ on_backend!(postgres_s3, PostgresS3, windows_are_compacted_shown_and_undone, pin
 on_embedded_backend!(
     a_window_is_shown_as_lines_and_a_bar,
     a_window_without_a_context_window_is_shown_by_itself,
-    what_cannot_be_compacted_is_told_with_its_reason
+    what_cannot_be_compacted_is_told_with_its_reason,
+    what_a_compaction_lost_is_told
 );
 
 /// A session `s` of a system message, two questions, and steps after each.
@@ -180,7 +182,7 @@ async fn a_window_is_shown_as_lines_and_a_bar(backend: Backend) {
     let begins = [
         ("log", "1", "system: be brief"),
         ("log", "2", "user: count to a hundred"),
-        ("pin", "-", "user: [Kept from earlier in this conversation"),
+        ("pin", "-", "user: [What follows stands for the earlier"),
         ("notice", "-", "user: [39 earlier messages of this conversation, "),
         ("log", "16", "user: and back"),
         ("log", "43", "model: shell {}"),
@@ -260,6 +262,95 @@ async fn what_cannot_be_compacted_is_told_with_its_reason(backend: Backend) {
     ] {
         let failure = served.run(args).failure();
         assert!(failure.contains(said), "{args:?}: {failure}");
+    }
+    served.stop();
+}
+
+/// A session of which a model's summary leaves out a rule and a path, and claims another.
+async fn what_a_compaction_lost_is_told(backend: Backend) {
+    let summary = "## Goal\ncount, with src/never/was.rs";
+    let llm = Llm::start([Step::ok(&openai_answer(summary, "stop"))]).await;
+    let endpoint = format!("summarizer.endpoint={}", llm.url);
+    let flags = ["summarizer.api=openai", &endpoint, "summarizer.model=m", "compaction.pin_statements=false"];
+    let served = Served::start(&backend.variables(), &flags).await;
+    let text = |text: &str| json!({"role": "user", "content": text});
+    let mut messages = vec![text("count"), json!({"role": "assistant", "content": "1"})];
+    messages.push(text("Never touch the migrations folder. Look into src/lost/place.rs for it."));
+    for number in 0..50 {
+        let words = format!("{number}: {}", "lorem ipsum dolor ".repeat(20));
+        messages.push(json!({"role": "assistant", "content": words}));
+        messages.push(text("go on"));
+    }
+    let file = backend.data_dir().join("long.json");
+    fs::write(&file, Value::from(messages).to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let import = ["transcript", "import", file, "--source", "openai-chat", "--session", "s"];
+    served.run(&[&import[..], &["--context-window", "5000", "--max-output", "1000"]].concat()).output();
+    let cut = &window(&served, &[])["cut"];
+    assert_eq!(cut["compaction"], 1, "{cut}");
+    served.run(&["compact", "s", "--last", "2"]).output();
+
+    let rule = "constraint of entry 3: Never touch the migrations folder.";
+    let shown = served.run(&["compactions", "show", "s", "1"]).output();
+    for line in [
+        "kind             summarize",
+        "summarizer       served-1, 100 tokens read, 20 written, unknown cost",
+        &format!("losses           {rule}"),
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
+    }
+    assert!(shown.contains("constraint: 0 kept, 1 lost"), "{shown}");
+
+    let audited = served.run(&["audit", "s", "--json"]).json();
+    let [first, second, sums] = &audited[..] else { panic!("{audited:?}") };
+    let by = json!({
+        "model": "served-1", "input_tokens": 100, "output_tokens": 20, "cost": null, "failure": "",
+        "unsupported": ["src/never/was.rs"],
+    });
+    assert_has(
+        first,
+        &json!({"compaction": "sessions/s/compactions/1", "kind": "summarize", "summarizer": by}),
+    );
+    assert_eq!(first["stated"]["constraint"], json!({"before": 1, "kept": 0, "lost": 1}));
+    assert_eq!(first["stated"]["path"], json!({"before": 1, "kept": 0, "lost": 1}));
+    let losses = [
+        json!({"subject": "constraint", "text": "Never touch the migrations folder.", "seq": 3}),
+        json!({"subject": "path", "text": "src/lost/place.rs", "seq": 3}),
+    ];
+    assert_eq!((&first["losses"], &first["losses_not_shown"]), (&json!(losses), &json!(0)));
+    assert_has(second, &json!({"kind": "truncate", "summarizer": null, "losses": []}));
+    let freed = |of: &Value| of["tokens_before"].as_u64().unwrap() - of["tokens_after"].as_u64().unwrap();
+    assert_has(
+        sums,
+        &json!({
+            "compactions": 2, "freed_tokens": freed(first) + freed(second), "stated": first["stated"],
+            "unsupported": 1, "summaries": 1, "failures": 0, "input_tokens": 100, "output_tokens": 20,
+            "cost": "$0.00", "unpriced": 1,
+        }),
+    );
+    // Literals up to a limit; a constraint is always told.
+    let told = served.run(&["audit", "s", "--literals", "0"]).output();
+    let lines = [
+        "compaction 1, summarize, at version ",
+        "  summary: served-1, 100 tokens read, 20 written, unknown cost",
+        "  claimed and never said: src/never/was.rs",
+        &format!("  lost: {rule}"),
+        "  lost: 1 more",
+        "together: 2 compactions",
+    ];
+    for line in lines {
+        assert!(told.lines().any(|told| told.starts_with(line)), "{line} is not in\n{told}");
+    }
+    assert!(!told.contains("place.rs"), "{told}");
+
+    let metrics = super::operate::http_get(&served.http, "/metrics");
+    for line in [
+        "turnkeep_audit_losses_total{subject=\"constraint\"} 1",
+        "turnkeep_audit_losses_total{subject=\"path\"} 1",
+        "turnkeep_audit_losses_total{subject=\"decision\"} 0",
+        "turnkeep_summaries_total{outcome=\"ok\"} 1",
+    ] {
+        assert!(metrics.lines().any(|shown| shown == line), "{line} is not in\n{metrics}");
     }
     served.stop();
 }
