@@ -1,6 +1,5 @@
 //! Restoring a window.
 
-mod answer;
 mod assembled;
 
 use super::log::Position;
@@ -8,11 +7,13 @@ use super::window_state::StateAt;
 use super::{Engine, Error, compute, log};
 use crate::codec::window_id::{ReceiptPrefix, WindowId, receipt_prefix};
 use crate::limits::{CUT_ATTEMPTS, REPAIR_SEQS_MAX, REPAIRS_MAX};
-use crate::model::{BranchId, Entry, Item, Preamble, Repair, Room, Seq, Turn, Version, WindowState};
+use crate::model::{
+    BranchId, Cut, Entry, Item, ModelProfile, NextStep, Preamble, Repair, Room, Seq, Turn, UnansweredCall,
+    Version, WindowState, WireFormat,
+};
 use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
 use crate::window::{atoms, truncate};
-pub use answer::{Change, FullReason, Restored, WindowHeader};
 pub(in crate::engine) use assembled::Assembled;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +37,105 @@ pub struct RestoreRequest {
     pub close_pending: bool,
     /// Whether the whole log is shown, even if it does not fit.
     pub is_whole: bool,
+}
+
+/// How to make the window from the one that the worker holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is the same.
+    Unchanged,
+    /// Keep so many items and append those that follow.
+    Delta {
+        /// Items to keep.
+        base_items: usize,
+    },
+    /// All items follow.
+    Full(FullReason),
+}
+
+/// Why a whole window is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FullReason {
+    /// The request named no window.
+    NotConditional,
+    /// The named window is not one of this session's.
+    UnknownWindow,
+    /// Turns of it were rewound.
+    Rewound,
+    /// It was revised.
+    Revised,
+    /// Its parameters were others.
+    ParametersChanged,
+    /// No item of it stays as it is.
+    NothingInCommon,
+}
+
+impl FullReason {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::NotConditional => "not_conditional",
+            Self::UnknownWindow => "unknown_window",
+            Self::Rewound => "rewound",
+            Self::Revised => "revised",
+            Self::ParametersChanged => "parameters_changed",
+            Self::NothingInCommon => "nothing_in_common",
+        }
+    }
+}
+
+/// All of a restore but the items.
+#[derive(Clone, Debug)]
+pub struct WindowHeader {
+    /// The version.
+    pub version: Version,
+    /// Identifies this very window.
+    pub window_id: String,
+    /// How the items make the window.
+    pub change: Change,
+    /// Items of the whole window.
+    pub item_count: usize,
+    /// Leading items that stay as they are when the session grows.
+    pub stable_prefix_items: usize,
+    /// Wire format of the items.
+    pub format: WireFormat,
+    /// The limits that were used.
+    pub profile: ModelProfile,
+    /// The preamble, unless the worker has it.
+    pub preamble: Option<Preamble>,
+    /// Tokens of all entries of the log.
+    pub tokens_before: u64,
+    /// Tokens of the window's items.
+    pub tokens_after: u64,
+    /// Output tokens to leave room for.
+    pub reserve: u64,
+    /// Whether all fits; nothing if the context window is not known.
+    pub fits: Option<bool>,
+    /// What was changed so that the API accepts the window: the newest
+    /// [`REPAIRS_MAX`], with at most [`REPAIR_SEQS_MAX`] entries each.
+    pub repairs: Vec<Repair>,
+    /// How many there are.
+    pub repair_count: usize,
+    /// Calls of the last step without a result.
+    pub unanswered: Vec<UnansweredCall>,
+    /// What the API needs next.
+    pub next: NextStep,
+    /// Whether tokens were estimated.
+    pub tokens_estimated: bool,
+    /// Number of the window state; 0 if there is none.
+    pub window_state: u64,
+    /// What the window leaves out.
+    pub cut: Option<Cut>,
+    /// Whether steps were left out for this request alone.
+    pub is_cut_for_request: bool,
+}
+
+/// A window, or what a worker lacks of it.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    /// All but the items.
+    pub header: WindowHeader,
+    /// The items that follow.
+    pub items: Vec<Item>,
 }
 
 /// A session's window, kept assembled.
@@ -86,7 +186,7 @@ impl Engine {
         let mut attempts = 0;
         let restored = loop {
             attempts += 1;
-            if let Some(restored) = self.try_restore(&request, attempts).await? {
+            if let Some(restored) = Box::pin(self.try_restore(&request, attempts)).await? {
                 break restored;
             }
         };

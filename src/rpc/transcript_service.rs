@@ -230,7 +230,7 @@ impl pb::transcript_service_server::TranscriptService for Transcripts {
         &self,
         request: Request<pb::CommitCompactionRequest>,
     ) -> Result<Response<pb::Compaction>, Status> {
-        observe("CommitCompaction", self.commit_compaction(request.into_inner())).await
+        observe("CommitCompaction", Box::pin(self.commit_compaction(request.into_inner()))).await
     }
 
     async fn list_compactions(
