@@ -130,7 +130,7 @@ async fn play_all(backend: Backend, path: pb::CompressionPath, adjust: impl FnOn
     let served = Served::default();
     let mut threads = Vec::new();
     for (file, content) in files(&folder) {
-        if std::path::Path::new(&file).extension().is_some_and(|extension| extension == "md") {
+        if file.rsplit('.').next() == Some("md") {
             continue;
         }
         let Ok(imported) = import(&content, None, Options { verbatim: false }) else { continue };

@@ -151,7 +151,8 @@ async fn old_tool_results_are_snipped_and_the_newest_stay(backend: Backend) {
     let service = Service::start(&backend).await;
     service.create("s", session(OpenaiChat, 20_000)).await;
     service.append(SESSION, &[user(OpenaiChat, "read")]).await;
-    let long: String = (0..300).map(|line| format!("line {line} of the file\n")).collect();
+    let lines: Vec<_> = (0..300).map(|line| format!("line {line} of the file\n")).collect();
+    let long = lines.concat();
     for number in 0..4 {
         service.append(SESSION, &step(OpenaiChat, number, &long)).await;
     }

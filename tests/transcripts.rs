@@ -160,11 +160,11 @@ async fn play_all(backend: &Backend, options: Options) {
 }
 
 async fn every_transcript_comes_back_entry_by_entry(backend: Backend) {
-    play_all(&backend, Options { verbatim: false }).await;
+    Box::pin(play_all(&backend, Options { verbatim: false })).await;
 }
 
 async fn every_file_comes_back_byte_for_byte(backend: Backend) {
-    play_all(&backend, Options { verbatim: true }).await;
+    Box::pin(play_all(&backend, Options { verbatim: true })).await;
 }
 
 /// Feeds lists of one conversation as snapshots. One that contradicts the one

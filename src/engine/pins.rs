@@ -3,8 +3,8 @@
 use super::compact::Proposal;
 use super::{Engine, Error};
 use crate::limits::{PIN_BYTES_MAX, PIN_NAME_CHARS_MAX, PINS_MAX, PINS_PERCENT};
-use crate::model::{Pin, StateKind, WindowState, WireFormat, percent};
-use crate::store::meta::SessionKey;
+use crate::model::{Pin, RecordedState, StateKind, Version, WindowState, WireFormat, percent};
+use crate::store::meta::{BranchKey, SessionKey};
 use crate::tokens::TokenCounter;
 use crate::window::opening;
 
@@ -51,6 +51,58 @@ impl Engine {
         let tip = self.tip(key, None).await?;
         let at = self.newest(key, &tip).await?;
         Ok(self.state_at(key, &tip, &at).await?.state.pins.clone())
+    }
+
+    /// The session's newest state of all, on whatever branch it was recorded.
+    async fn newest_of_session(&self, key: &SessionKey, number: u64) -> Result<Option<RecordedState>, Error> {
+        let own = self.inner.meta.branches_of_session(key).await?;
+        let root =
+            own.first().map(|branch| BranchKey { tenant: key.tenant.clone(), branch: branch.id.clone() });
+        for branch in own.iter().rev() {
+            let branch = BranchKey { tenant: key.tenant.clone(), branch: branch.id.clone() };
+            let newest = Version(i64::MAX.unsigned_abs());
+            if let Some(found) = self.inner.meta.window_states(&branch, newest, u64::MAX, 1).await?.pop() {
+                return Ok(Some(found));
+            }
+        }
+        // A fork that recorded none has its source's.
+        let Some(root) = root else { return Ok(None) };
+        for span in self.lineage(&root).await?.spans().iter().rev() {
+            let branch = BranchKey { tenant: key.tenant.clone(), branch: span.branch.clone() };
+            let last = span.last_version.unwrap_or(Version(i64::MAX.unsigned_abs()));
+            let before = number.saturating_add(1);
+            if let Some(found) = self.inner.meta.window_states(&branch, last, before, 1).await?.pop() {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// After a rewind or fork: records the state that the log has now, with the pins
+    /// that `source` has, but for those that were found in what it does not have. A
+    /// failure leaves the window of that version, with the pins of its time.
+    pub(super) async fn carry_pins(&self, source: &SessionKey, number: u64, key: &SessionKey) {
+        if number == 0 {
+            return;
+        }
+        let carried = async {
+            let pins = self.newest_of_session(source, number).await?.map(|found| found.state.pins);
+            let pins = pins.unwrap_or_default();
+            self.revise_window(key, |tip, assembled| {
+                let mut state = WindowState::clone(&assembled.state);
+                state.pins.clone_from(&pins);
+                state.pins.retain(|pin| pin.seq.is_none_or(|seq| seq <= tip.turn.last_seq));
+                if state.cut.is_none() && !state.pins.is_empty() {
+                    state.cut = opening(&assembled.assembler.window(false));
+                }
+                let (kind, cause) = (StateKind::Rewind, String::new());
+                Ok(Some(Proposal::keeping_all(kind, state, cause)))
+            })
+            .await
+        };
+        if let Err(error) = carried.await {
+            tracing::warn!(session = %key.session, error = %error, "pins were not carried over");
+        }
     }
 
     async fn revise_pins(

@@ -1,21 +1,19 @@
 //! Restoring a window.
 
+mod answer;
 mod assembled;
+mod assembly;
 
 use super::log::Position;
 use super::window_state::StateAt;
 use super::{Engine, Error, compute, log};
 use crate::codec::window_id::{ReceiptPrefix, WindowId, receipt_prefix};
-use crate::limits::{CUT_ATTEMPTS, REPAIR_SEQS_MAX, REPAIRS_MAX};
-use crate::model::{
-    BranchId, Cut, Entry, Item, ModelProfile, NextStep, Preamble, Repair, Room, Seq, Turn, UnansweredCall,
-    Version, WindowState, WireFormat,
-};
+use crate::limits::{REPAIR_SEQS_MAX, REPAIRS_MAX};
+use crate::model::{BranchId, Entry, Item, Preamble, Repair, Room, Seq, Turn, Version};
 use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
-use crate::window::{atoms, truncate};
+pub use answer::{Change, FullReason, Restored, WindowHeader};
 pub(in crate::engine) use assembled::Assembled;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,105 +35,6 @@ pub struct RestoreRequest {
     pub close_pending: bool,
     /// Whether the whole log is shown, even if it does not fit.
     pub is_whole: bool,
-}
-
-/// How to make the window from the one that the worker holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// It is the same.
-    Unchanged,
-    /// Keep so many items and append those that follow.
-    Delta {
-        /// Items to keep.
-        base_items: usize,
-    },
-    /// All items follow.
-    Full(FullReason),
-}
-
-/// Why a whole window is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FullReason {
-    /// The request named no window.
-    NotConditional,
-    /// The named window is not one of this session's.
-    UnknownWindow,
-    /// Turns of it were rewound.
-    Rewound,
-    /// It was revised.
-    Revised,
-    /// Its parameters were others.
-    ParametersChanged,
-    /// No item of it stays as it is.
-    NothingInCommon,
-}
-
-impl FullReason {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::NotConditional => "not_conditional",
-            Self::UnknownWindow => "unknown_window",
-            Self::Rewound => "rewound",
-            Self::Revised => "revised",
-            Self::ParametersChanged => "parameters_changed",
-            Self::NothingInCommon => "nothing_in_common",
-        }
-    }
-}
-
-/// All of a restore but the items.
-#[derive(Clone, Debug)]
-pub struct WindowHeader {
-    /// The version.
-    pub version: Version,
-    /// Identifies this very window.
-    pub window_id: String,
-    /// How the items make the window.
-    pub change: Change,
-    /// Items of the whole window.
-    pub item_count: usize,
-    /// Leading items that stay as they are when the session grows.
-    pub stable_prefix_items: usize,
-    /// Wire format of the items.
-    pub format: WireFormat,
-    /// The limits that were used.
-    pub profile: ModelProfile,
-    /// The preamble, unless the worker has it.
-    pub preamble: Option<Preamble>,
-    /// Tokens of all entries of the log.
-    pub tokens_before: u64,
-    /// Tokens of the window's items.
-    pub tokens_after: u64,
-    /// Output tokens to leave room for.
-    pub reserve: u64,
-    /// Whether all fits; nothing if the context window is not known.
-    pub fits: Option<bool>,
-    /// What was changed so that the API accepts the window: the newest
-    /// [`REPAIRS_MAX`], with at most [`REPAIR_SEQS_MAX`] entries each.
-    pub repairs: Vec<Repair>,
-    /// How many there are.
-    pub repair_count: usize,
-    /// Calls of the last step without a result.
-    pub unanswered: Vec<UnansweredCall>,
-    /// What the API needs next.
-    pub next: NextStep,
-    /// Whether tokens were estimated.
-    pub tokens_estimated: bool,
-    /// Number of the window state; 0 if there is none.
-    pub window_state: u64,
-    /// What the window leaves out.
-    pub cut: Option<Cut>,
-    /// Whether steps were left out for this request alone.
-    pub is_cut_for_request: bool,
-}
-
-/// A window, or what a worker lacks of it.
-#[derive(Clone, Debug)]
-pub struct Restored {
-    /// All but the items.
-    pub header: WindowHeader,
-    /// The items that follow.
-    pub items: Vec<Item>,
 }
 
 /// A session's window, kept assembled.
@@ -165,9 +64,6 @@ impl LiveWindow {
     }
 }
 
-/// Entries before a cut that are read at the same time.
-const KEPT_READS: usize = 8;
-
 /// Times that a restore takes the window in memory, which others may be a turn
 /// ahead of it with, before it makes one of its own.
 const LIVE_ATTEMPTS: usize = 4;
@@ -186,7 +82,7 @@ impl Engine {
         let mut attempts = 0;
         let restored = loop {
             attempts += 1;
-            if let Some(restored) = Box::pin(self.try_restore(&request, attempts)).await? {
+            if let Some(restored) = self.try_restore(&request, attempts).await? {
                 break restored;
             }
         };
@@ -373,91 +269,6 @@ impl Engine {
         }
         let at = self.newest(key, tip).await?;
         self.entries(key, &at, first, tip.turn.last_seq, vec![]).await
-    }
-
-    /// Reads and assembles as much of a log as its window shows. The tip's journal
-    /// rows are all of its branch's or none.
-    pub(super) async fn assemble_log(
-        &self,
-        key: &SessionKey,
-        tip: &Tip,
-        at: &Position,
-        state: StateAt,
-    ) -> Result<Assembled, Error> {
-        // The rows of the tip are of use if the version is on its branch.
-        let journal = if at.turn.branch == tip.head.branch { tip.journal.clone() } else { vec![] };
-        let last = at.turn.last_seq;
-        let cut = state.state.cut.clone().unwrap_or_default();
-        let first = cut.first_kept.max(Seq(1));
-        let body = async {
-            if last < first { Ok(vec![]) } else { self.entries(key, at, first, last, journal).await }
-        };
-        let kept = cut.kept();
-        let (kept, entries) = futures::try_join!(self.kept_entries(key, at, &kept), body)?;
-        Assembled::new(&tip.session, &tip.head, &at.turn, state, kept)
-            .extended(entries, at.turn.version)
-            .await
-    }
-
-    /// The entries of those seqs, which are in order.
-    pub(super) async fn kept_entries(
-        &self,
-        key: &SessionKey,
-        at: &Position,
-        seqs: &[Seq],
-    ) -> Result<Vec<Entry>, Error> {
-        let runs = seqs.chunk_by(|one, next| one.next() == *next);
-        let reads: Vec<_> = runs
-            .filter_map(|run| Some((*run.first()?, *run.last()?)))
-            .map(|(first, last)| self.entries(key, at, first, last, vec![]))
-            .collect();
-        let read: Vec<_> = stream::iter(reads).buffered(KEPT_READS).try_collect().await?;
-        Ok(read.into_iter().flatten().collect())
-    }
-
-    /// As [`Self::assemble_log`], with as many of the oldest steps left out as are
-    /// needed for messages to take at most `tokens_max` tokens. If not even the last
-    /// step fits, its results are shown by their ends.
-    pub(super) async fn assemble_cut(
-        &self,
-        key: &SessionKey,
-        tip: &Tip,
-        at: &Position,
-        state: StateAt,
-        tokens_max: u64,
-        close_pending: bool,
-    ) -> Result<Assembled, Error> {
-        let mut assembled = self.assemble_log(key, tip, at, state.clone()).await?;
-        let mut aim = tokens_max;
-        for _ in 0..CUT_ATTEMPTS {
-            let tokens = assembled.assembler.window(close_pending).tokens();
-            if tokens <= tokens_max {
-                return Ok(assembled);
-            }
-            let Some(cut) = truncate(&assembled.assembler.window(false), aim) else { break };
-            let next = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
-            let next = StateAt { number: state.number, state: Arc::new(next) };
-            assembled = self.assemble_log(key, tip, at, next).await?;
-            aim = aim.saturating_sub(tokens.saturating_sub(tokens_max).max(1));
-        }
-        let first = assembled.state.cut.as_ref().map_or(Seq(1), |cut| cut.first_kept);
-        let snipped = (first.0..=at.turn.last_seq.0).map(Seq).collect();
-        let next = WindowState { snipped, ..WindowState::clone(&assembled.state) };
-        let next = StateAt { number: state.number, state: Arc::new(next) };
-        assembled = self.assemble_log(key, tip, at, next).await?;
-        let window = assembled.assembler.window(close_pending);
-        let tokens = window.tokens();
-        if tokens <= tokens_max {
-            return Ok(assembled);
-        }
-        let last = atoms(&window).last().map_or(0, |atom| atom.tokens);
-        Err(Error::WindowCannotFit {
-            session: key.session.clone(),
-            context: tip.session.profile.context_window_tokens,
-            rest: tokens_max,
-            head: tokens.saturating_sub(last),
-            last,
-        })
     }
 
     /// The items of a window that was served before; nothing if its state is not of
