@@ -563,7 +563,7 @@ mod tests {
         let many = persist_reply(&session, reply(50_000));
         assert!(many.offloaded_results.starts_with(&few.offloaded_results));
         let bytes = many.encoded_len();
-        let room = OFFLOADED_RESULTS_BYTES_MAX - 512..OFFLOADED_RESULTS_BYTES_MAX + 512;
-        assert!(room.contains(&bytes), "{bytes}");
+        let most = OFFLOADED_RESULTS_BYTES_MAX + 256;
+        assert!((most - (8 << 10)..=most).contains(&bytes), "{bytes}");
     }
 }
