@@ -287,6 +287,9 @@ pub const TRUNCATE_FLOOR_PERCENT: u64 = 80;
 /// Share of a truncated window that system and developer messages from the midst of
 /// what left may take, in percent.
 pub const KEPT_SYSTEM_PERCENT: u64 = 10;
+/// Growth of a window, in percent of the usable one, after which it is looked at again.
+pub const TEND_PERCENT: u64 = 2;
+
 /// Most tokens of the newest steps that stay when the middle is summarized.
 pub const TAIL_TOKENS_MAX: u64 = 20_000;
 /// Tokens of the newest tool results that are never snipped, unless a quarter of the

@@ -22,6 +22,9 @@ pub(super) struct Caches {
     pub(super) preambles: Cache<(SessionKey, u64), Arc<Preamble>>,
     /// Decoded segments by the keys of their blobs, which never change.
     pub(super) segments: moka::future::Cache<String, Arc<Decoded>>,
+    /// Tokens at which a session's window was last looked at after a turn, to see
+    /// whether it can be relieved.
+    pub(super) tended: Cache<SessionKey, u64>,
     /// Windows of sessions that this process has restored.
     pub(super) windows: Cache<SessionKey, Arc<LiveWindow>>,
 }
@@ -53,6 +56,9 @@ impl CachedTip {
     }
 }
 
+/// Sessions of which is known when they were last looked at.
+const TENDED_MAX: u64 = 100_000;
+
 fn weight(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -78,6 +84,7 @@ impl Caches {
                 })
                 .max_capacity(options.segment_cache_bytes)
                 .build(),
+            tended: Cache::builder().max_capacity(TENDED_MAX).build(),
             windows: Cache::builder()
                 .weigher(|_, window: &Arc<LiveWindow>| weight(window.memory_bytes()))
                 .max_capacity(options.window_cache_bytes)

@@ -9,6 +9,7 @@ use super::{Engine, Error};
 use crate::clock::{self, Deadline};
 use crate::limits::{
     SNIP_PROTECTED_TOKENS, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX,
+    TEND_PERCENT,
 };
 use crate::model::{
     BranchId, CompressionPath, RecordedState, Room, Seq, StateKind, SummarizerReport, Usage, WindowState,
@@ -127,6 +128,16 @@ impl Engine {
         let options = &self.inner.options.compaction;
         let filled = tip.head.window_tokens(tip.turn.log_tokens).saturating_add(tip.head.preamble_tokens);
         let is_over = |share| filled > percent(room.usable(), share);
+        if !is_over(options.snip_percent.min(options.prepare_percent)) {
+            return;
+        }
+        // A look costs a query: not each turn is worth one.
+        let last = self.inner.caches.tended.get(key);
+        let next = last.map_or(0, |last| last.saturating_add(percent(room.usable(), TEND_PERCENT)));
+        if filled < next && last.is_some_and(|last| last <= filled) {
+            return;
+        }
+        self.inner.caches.tended.insert(key.clone(), filled);
         if is_over(options.snip_percent)
             && let Err(error) = self.snip(key, room).await
         {
@@ -279,13 +290,20 @@ impl Engine {
             return Ok(if has_failed { Claimed::Nothing } else { Claimed::ByOthers });
         }
         let left = Deadline::after(deadline.left());
-        let made = clock::deadline(deadline.left(), self.summarize(key, left)).await;
-        if made.is_none() {
-            self.note_summarizer(false);
-        }
-        let made = made.transpose()?.flatten();
+        let made = match clock::deadline(deadline.left(), self.summarize(key, left)).await {
+            Some(made) => made?,
+            None => {
+                self.note_summarizer(false);
+                self.rest(key, "no summary in time").await?;
+                return Ok(Claimed::Nothing);
+            }
+        };
+        let Some(made) = made else {
+            meta.drop_summary(key).await?;
+            return Ok(Claimed::Nothing);
+        };
         match &made {
-            Some(Summarized { branch, base, first_kept, text: Ok(text), report }) => {
+            Summarized { branch, base, first_kept, text: Ok(text), report } => {
                 let prepared = Prepared {
                     branch: branch.clone(),
                     first_kept: *base,
@@ -299,17 +317,19 @@ impl Engine {
                 })?;
                 meta.keep_summary(key, &token, &body).await?;
             }
-            failed => {
-                let failure =
-                    failed.as_ref().map_or("no summary in time", |made| made.report.failure.as_str());
-                tracing::warn!(session = %key.session, failure, "a summary failed");
-                // A claim by nobody stands, so that none is tried again at once.
-                meta.drop_summary(key).await?;
-                let now = self.now();
-                meta.claim_summary(key, FAILED, now, now.plus(SUMMARIZER_COOLDOWN)).await?;
-            }
+            failed => self.rest(key, &failed.report.failure).await?,
         }
-        Ok(made.map_or(Claimed::Nothing, |made| Claimed::Made(Box::new(made))))
+        Ok(Claimed::Made(Box::new(made)))
+    }
+
+    /// Lets a session go without summaries for a while after one failed: a claim by
+    /// nobody stands meanwhile.
+    async fn rest(&self, key: &SessionKey, failure: &str) -> Result<(), Error> {
+        tracing::warn!(session = %key.session, failure, "a summary failed");
+        self.inner.meta.drop_summary(key).await?;
+        let now = self.now();
+        self.inner.meta.claim_summary(key, FAILED, now, now.plus(SUMMARIZER_COOLDOWN)).await?;
+        Ok(())
     }
 
     /// Has a model summarize all but the newest steps. Nothing is locked meanwhile.

@@ -126,7 +126,7 @@ enum Place {
 }
 
 /// All tables of the schema.
-pub(crate) const TABLES: [&str; 16] = [
+pub(crate) const TABLES: [&str; 17] = [
     "branch",
     "deletion",
     "head",
@@ -134,6 +134,7 @@ pub(crate) const TABLES: [&str; 16] = [
     "manifest",
     "output",
     "output_held",
+    "pending_summary",
     "preamble",
     "segment",
     "service_secret",
