@@ -290,15 +290,12 @@ impl Engine {
             return Ok(if has_failed { Claimed::Nothing } else { Claimed::ByOthers });
         }
         let left = Deadline::after(deadline.left());
-        let made = match clock::deadline(deadline.left(), self.summarize(key, left)).await {
-            Some(made) => made?,
-            None => {
-                self.note_summarizer(false);
-                self.rest(key, "no summary in time").await?;
-                return Ok(Claimed::Nothing);
-            }
+        let Some(made) = clock::deadline(deadline.left(), self.summarize(key, left)).await else {
+            self.note_summarizer(false);
+            self.rest(key, "no summary in time").await?;
+            return Ok(Claimed::Nothing);
         };
-        let Some(made) = made else {
+        let Some(made) = made? else {
             meta.drop_summary(key).await?;
             return Ok(Claimed::Nothing);
         };
