@@ -74,7 +74,8 @@ async fn list(service: &Service) -> Vec<pb::Compaction> {
 }
 
 async fn put_pin(service: &Service, name: &str, text: &str) -> Result<pb::Pin, Refusal> {
-    let pin = pb::Pin { name: name.to_owned(), text: text.to_owned(), seq: 0 };
+    // A place that a caller names does not make it a pin that may go with a rewind.
+    let pin = pb::Pin { name: name.to_owned(), text: text.to_owned(), seq: 9 };
     let request = pb::PutPinRequest { parent: SESSION.to_owned(), pin: Some(pin) };
     answer(service.client.memory.clone().put_pin(request).await)
 }

@@ -12,6 +12,8 @@ impl Engine {
     /// Pins a text, or another in place of that of the same name.
     pub async fn put_pin(&self, key: &SessionKey, pin: Pin) -> Result<Pin, Error> {
         check(&pin)?;
+        // Only what was found by code may give way or go with the entry that said it.
+        let pin = Pin { seq: None, ..pin };
         let (engine, key) = (self.clone(), key.clone());
         self.detached(async move {
             engine
