@@ -247,7 +247,7 @@ async fn an_output_that_is_not_as_its_blob_says_is_found(database: Database) {
 async fn a_window_state_that_cannot_be_is_found(database: Database) {
     let site = Site::empty(database).await;
     let key = rebuild_windows::session(&site, "s", 4).await;
-    rebuild_windows::pin(&site, &key, "a", None).await;
+    rebuild_windows::pin(&site, &key, "a").await;
     let sound = site.check(false).await;
     assert_eq!((sound.window_states, sound.findings), (1, vec![]));
     let states = [

@@ -8,7 +8,7 @@ use serde_json::json;
 use turnkeep::engine::{CompactRequest, SessionConfig, Strategy};
 use turnkeep::model::{ModelProfile, Pin, RecordedState, Seq, StateKind, Version, WireFormat};
 use turnkeep::store::BlobStore as _;
-use turnkeep::store::meta::{BranchKey, SessionKey};
+use turnkeep::store::meta::{BranchKey, CommitOutcome, NewWindowState, SessionKey};
 
 on_both_databases![
     pins_and_cuts_come_back_and_windows_go_on,
@@ -53,9 +53,21 @@ async fn work(site: &Site, key: &SessionKey, steps: std::ops::Range<u64>) {
     }
 }
 
-pub(super) async fn pin(site: &Site, key: &SessionKey, name: &str, seq: Option<u64>) {
-    let pin = Pin { name: name.to_owned(), text: format!("never forget {name}"), seq: seq.map(Seq) };
+pub(super) async fn pin(site: &Site, key: &SessionKey, name: &str) {
+    let pin = Pin { name: name.to_owned(), text: format!("never forget {name}"), seq: None };
     site.node.engine.put_pin(key, pin).await.unwrap();
+}
+
+/// Records another pin as code records one that it finds in entry `seq`.
+async fn found_pin(site: &Site, key: &SessionKey, name: &str, seq: u64) {
+    let branch = site.node.branch(key).await;
+    let newest = site.node.meta.window_states(&branch, Version(i64::MAX as u64), u64::MAX, 1).await.unwrap();
+    let mut state = newest.into_iter().next().unwrap();
+    let text = format!("never forget {name}");
+    state.state.pins.push(Pin { name: name.to_owned(), text, seq: Some(Seq(seq)) });
+    state.number += 1;
+    let new = NewWindowState { key: key.clone(), state, window_offset: 0 };
+    assert_eq!(site.node.meta.commit_window_state(new).await.unwrap(), CommitOutcome::Committed);
 }
 
 async fn keep_last(site: &Site, key: &SessionKey, messages: u64) -> RecordedState {
@@ -79,8 +91,8 @@ async fn pins_and_cuts_come_back_and_windows_go_on(database: Database) {
     let site = Site::empty(database).await;
     // Each persist over half of the window cuts it; pins are put between.
     let main = session(&site, "main", 20).await;
-    pin(&site, &main, "a", None).await;
-    pin(&site, &main, "b", Some(4)).await;
+    pin(&site, &main, "a").await;
+    pin(&site, &main, "b").await;
     work(&site, &main, 20..30).await;
     let fork = site.fork(&main, Some(25), "fork").await;
     work(&site, &fork, 100..103).await;
@@ -129,7 +141,7 @@ async fn pins_and_cuts_come_back_and_windows_go_on(database: Database) {
     assert_eq!(site.check(false).await.window_states, 4);
     // All goes on: cuts, pins, and what can be taken back.
     work(&site, &main, 200..220).await;
-    pin(&site, &main, "c", None).await;
+    pin(&site, &main, "c").await;
     assert_eq!(pins(&site, &main).await, ["a", "b", "c"]);
     let undone = site.node.engine.undo_compaction(&asked, cut.number).await.unwrap();
     assert_eq!((undone.kind, undone.number), (StateKind::Undo, cut.number + 1));
@@ -142,15 +154,15 @@ async fn pins_and_cuts_come_back_and_windows_go_on(database: Database) {
 async fn what_was_pinned_after_the_last_seal_is_lost(database: Database) {
     let site = Site::empty(database).await;
     let key = session(&site, "s", 2).await;
-    pin(&site, &key, "a", None).await;
+    pin(&site, &key, "a").await;
     site.node.seal(&key).await.unwrap();
-    pin(&site, &key, "b", None).await;
+    pin(&site, &key, "b").await;
     assert_eq!(site.node.seal(&key).await.unwrap(), 0, "there is no turn to be sealed");
     let (lost, report) = rebuilt_site(site).await;
     assert_eq!((report.findings, pins(&lost, &key).await), (vec![], vec!["a".to_owned()]));
     assert!(report.not_in_blobs.contains("pins"));
     // A turn brings it there, also one without entries.
-    pin(&lost, &key, "b", None).await;
+    pin(&lost, &key, "b").await;
     lost.node.engine.persist(request(&key, "empty", vec![])).await.unwrap();
     assert_eq!(lost.node.seal(&key).await.unwrap(), 1);
     let (kept, _) = rebuilt_site(lost).await;
@@ -163,9 +175,9 @@ async fn a_state_comes_back_without_what_refers_to_lost_entries(database: Databa
     for (name, messages) in [("cut", 100), ("lost-cut", 2)] {
         let key = session(&site, name, 6).await;
         site.node.seal(&key).await.unwrap();
-        pin(&site, &key, "early", Some(3)).await;
+        pin(&site, &key, "early").await;
         work(&site, &key, 6..7).await;
-        pin(&site, &key, "late", Some(16)).await;
+        found_pin(&site, &key, "late", 16).await;
         if name == "lost-cut" {
             keep_last(&site, &key, messages).await;
         }
@@ -205,7 +217,7 @@ async fn a_state_comes_back_without_what_refers_to_lost_entries(database: Databa
 async fn a_state_of_a_branch_that_is_lost_is_told(database: Database) {
     let site = Site::empty(database).await;
     let key = session(&site, "s", 2).await;
-    pin(&site, &key, "a", None).await;
+    pin(&site, &key, "a").await;
     let first = site.node.branch(&key).await;
     site.rewind(&key, 3).await;
     let second = site.node.branch(&key).await.branch;
@@ -216,7 +228,7 @@ async fn a_state_of_a_branch_that_is_lost_is_told(database: Database) {
     assert!(report.findings.iter().any(|finding| finding.problem == lost), "{:?}", report.findings);
     assert_eq!(pins(&site, &key).await, ["a"]);
     // Numbers go on behind all that there ever were.
-    pin(&site, &key, "b", None).await;
+    pin(&site, &key, "b").await;
     assert_eq!(site.node.meta.tip(&key, None).await.unwrap().unwrap().head.window_state, 3);
     site.node.assert_healthy().await;
 }
@@ -224,7 +236,7 @@ async fn a_state_of_a_branch_that_is_lost_is_told(database: Database) {
 async fn a_manifest_has_the_states_of_the_newest_branches(database: Database) {
     let site = Site::empty(database).await;
     let key = session(&site, "s", 1).await;
-    pin(&site, &key, "a", None).await;
+    pin(&site, &key, "a").await;
     for version in 4..24 {
         let back = turnkeep::engine::RewindRequest {
             key: key.clone(),
