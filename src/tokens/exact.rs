@@ -21,15 +21,21 @@ thread_local! {
 }
 
 /// Tokens of a text.
-pub(super) fn tokens(text: &str, vocabulary: Vocabulary) -> u64 {
+pub(super) fn tokens<'a>(text: &'a str, vocabulary: Vocabulary) -> u64 {
+    let keyed = |(start, piece): (usize, &'a str)| (key(text.as_bytes(), start, piece.len()), piece);
     match vocabulary {
         Vocabulary::O200k => {
             let tokenizer = bpe_openai::o200k_base();
-            O200K.with_borrow_mut(|memo| memo.count(tokenizer, o200k_pieces(tokenizer, text)))
+            O200K.with_borrow_mut(|memo| memo.count(tokenizer, o200k_pieces(tokenizer, text).map(keyed)))
         }
         Vocabulary::Cl100k => {
             let tokenizer = bpe_openai::cl100k_base();
-            CL100K.with_borrow_mut(|memo| memo.count(tokenizer, tokenizer.split(text)))
+            let mut start = 0;
+            let pieces = tokenizer.split(text).map(|piece| {
+                start += piece.len();
+                (start - piece.len(), piece)
+            });
+            CL100K.with_borrow_mut(|memo| memo.count(tokenizer, pieces.map(keyed)))
         }
     }
 }
@@ -40,7 +46,7 @@ pub(super) fn tokens(text: &str, vocabulary: Vocabulary) -> u64 {
 struct Memo(Vec<[u128; 2]>);
 
 /// A piece with its key, which is 0 if it is not kept.
-type Keyed<'a> = (u128, &'a [u8]);
+type Keyed<'a> = (u128, &'a str);
 
 impl Memo {
     const PAIRS_LOG2: u32 = 13;
@@ -57,12 +63,12 @@ impl Memo {
         Self(Vec::new())
     }
 
-    fn count<'a>(&mut self, tokenizer: &Tokenizer, pieces: impl Iterator<Item = &'a str>) -> u64 {
+    fn count<'a>(&mut self, tokenizer: &Tokenizer, pieces: impl Iterator<Item = Keyed<'a>>) -> u64 {
         if self.0.is_empty() {
             self.0.resize(1 << Self::PAIRS_LOG2, [0; 2]);
         }
-        let mut pieces = pieces.map(|piece| (key(piece.as_bytes()), piece.as_bytes())).fuse();
-        let mut batch: [Keyed<'_>; Self::BATCH] = [(0, &[]); Self::BATCH];
+        let mut pieces = pieces.fuse();
+        let mut batch: [Keyed<'_>; Self::BATCH] = [(0, ""); Self::BATCH];
         let mut sum = 0;
         loop {
             let mut filled = 0;
@@ -79,7 +85,7 @@ impl Memo {
     }
 
     fn count_piece(&mut self, tokenizer: &Tokenizer, (key, piece): Keyed<'_>) -> u64 {
-        let count = || tokenizer.bpe.count(piece) as u64;
+        let count = || tokenizer.bpe.count(piece.as_bytes()) as u64;
         if key == 0 {
             return count();
         }
@@ -95,7 +101,20 @@ impl Memo {
     }
 }
 
-fn key(piece: &[u8]) -> u128 {
+/// The key of the piece of `text` that starts there.
+fn key(text: &[u8], start: usize, len: usize) -> u128 {
+    match text.get(start..).and_then(<[u8]>::first_chunk) {
+        // Masked rather than copied: to copy some bytes is a call for each piece.
+        Some(ahead) if (1..=Memo::BYTES).contains(&len) => {
+            let after = u128::MAX << (8 * len);
+            (u128::from_le_bytes(*ahead) & !after) | (len as u128) << (8 * Memo::BYTES)
+        }
+        _ => key_alone(text.get(start..start + len).unwrap_or_default()),
+    }
+}
+
+/// The same of a piece without what follows it.
+fn key_alone(piece: &[u8]) -> u128 {
     let (mut bytes, Ok(len)) = ([0; 16], u8::try_from(piece.len())) else { return 0 };
     if let Some(start) = bytes[..Memo::BYTES].get_mut(..piece.len()) {
         start.copy_from_slice(piece);
@@ -123,16 +142,17 @@ fn pair(key: u128) -> usize {
 }
 
 /// The pieces of a text for `o200k`: what the vocabulary's pattern gives, which
-/// ASCII text is spared.
-fn o200k_pieces<'a>(tokenizer: &'a Tokenizer, text: &'a str) -> impl Iterator<Item = &'a str> {
+/// ASCII text is spared, with where each starts.
+fn o200k_pieces<'a>(tokenizer: &'a Tokenizer, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let mut rest = text;
     std::iter::from_fn(move || {
+        let start = text.len() - rest.len();
         let piece = match ascii_piece(rest.as_bytes()) {
             Some(len) => rest.get(..len)?,
             None => tokenizer.split(rest).next()?,
         };
         rest = rest.get(piece.len()..)?;
-        Some(piece)
+        Some((start, piece))
     })
 }
 
@@ -218,7 +238,7 @@ mod tests {
 
     fn check(text: &str) {
         let tokenizer = bpe_openai::o200k_base();
-        let pieces: Vec<_> = o200k_pieces(tokenizer, text).collect();
+        let pieces: Vec<_> = o200k_pieces(tokenizer, text).map(|(_, piece)| piece).collect();
         assert_eq!(pieces, tokenizer.split(text).collect::<Vec<_>>(), "{text:?}");
         assert_eq!(tokens(text, Vocabulary::O200k), tokenizer.count(text) as u64, "{text:?}");
         assert_eq!(
@@ -237,6 +257,17 @@ mod tests {
             texts = texts.iter().flat_map(|text| SIGNS.map(|sign| format!("{text}{sign}"))).collect();
             for text in &texts {
                 check(text);
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_of_a_piece_in_its_text_is_that_of_the_piece_alone() {
+        let text = "one of seventeen characters and more, a\u{301}nd     blanks";
+        for start in 0..text.len() {
+            for end in start + 1..=text.len() {
+                let piece = text.as_bytes().get(start..end).unwrap_or_default();
+                assert_eq!(key(text.as_bytes(), start, end - start), key_alone(piece), "{start} to {end}");
             }
         }
     }

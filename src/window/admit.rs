@@ -14,7 +14,7 @@ mod object;
 mod openai_chat;
 mod openai_responses;
 
-use crate::format::json::{Ends, Value, string_token};
+use crate::format::json::{Value, string_token};
 use crate::model::{RepairKind, WireFormat};
 use bytes::Bytes;
 use object::Object;
@@ -28,13 +28,8 @@ pub struct Admitted {
     pub mends: Vec<(RepairKind, &'static str)>,
 }
 
-/// The entry `payload` as the API of `format` takes it.
-pub fn admit(format: WireFormat, payload: &Bytes) -> Admitted {
-    admit_value(format, payload, Value::scanned(payload, &Ends::of(payload)))
-}
-
-/// As [`admit`], of a payload whose value was scanned before.
-pub(super) fn admit_value(format: WireFormat, payload: &Bytes, value: Value<'_>) -> Admitted {
+/// The entry `payload`, which says `value`, as the API of `format` takes it.
+pub fn admit(format: WireFormat, payload: &Bytes, value: Value<'_>) -> Admitted {
     let mut mends = Mends::default();
     let mut entry = Object::of(value);
     match format {

@@ -1,6 +1,6 @@
 //! What is to be known of an entry by itself.
 
-use super::admit::{Admitted, admit_value};
+use super::admit::{Admitted, admit};
 use super::round::Api;
 use crate::format::json::{Ends, Value};
 use crate::format::{Reading, read, read_value};
@@ -73,7 +73,7 @@ impl Prepared {
         let message = (entry.kind == EntryKind::Message).then(|| {
             let ends = Ends::of(&entry.payload);
             let recorded = Value::scanned(&entry.payload, &ends);
-            let Admitted { payload, mends } = admit_value(api.format, &entry.payload, recorded);
+            let Admitted { payload, mends } = admit(api.format, &entry.payload, recorded);
             if mends.is_empty() {
                 let reading = read_value(api.format, recorded).into_calls();
                 return Message { payload, mends, reading, tokens: entry.tokens, origin: Origin::Log };

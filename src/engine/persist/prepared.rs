@@ -4,6 +4,7 @@ use super::refs::Refs;
 use super::request::{PersistRequest, Stripped, digest_of};
 use crate::clock::Micros;
 use crate::engine::Engine;
+use crate::format::json::{Ends, Value};
 use crate::format::{self, Reading};
 use crate::model::{Digest, EntryKind, Session, WireFormat};
 use crate::store::meta::TurnOutput;
@@ -65,13 +66,17 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
         }
         let payload = format::to_single_line(entry.payload.clone());
         refs.add(&payload);
-        let reading = (entry.kind == EntryKind::Message).then(|| format::read(session.format, &payload));
-        let tokens = reading.as_ref().map_or(0, |reading| counter.count_entry(reading));
+        let (tokens, reading) = if entry.kind == EntryKind::Message {
+            let (tokens, reading) = counted(session.format, counter, &payload);
+            (tokens, Some(reading))
+        } else {
+            (0, None)
+        };
         entries.push(Prepared {
             index,
             content: format::canonical_digest(&payload),
             tokens,
-            reading: reading.map(|reading| shown_calls(session.format, &payload, reading)),
+            reading,
             payload,
             kind: entry.kind,
             at: entry.at,
@@ -88,13 +93,18 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
     }
 }
 
-/// The calls and results of a message as windows show them, which is as they
-/// were recorded unless the API would not take that.
-pub(super) fn shown_calls(format: WireFormat, payload: &Bytes, recorded: Reading<'_>) -> Reading<'static> {
-    let admitted = admit(format, payload);
-    if admitted.mends.is_empty() {
+/// The tokens of a message, and its calls and results as windows show them, which is
+/// as they were recorded unless the API would not take that.
+pub(super) fn counted(format: WireFormat, counter: TokenCounter, payload: &Bytes) -> (u64, Reading<'static>) {
+    let ends = Ends::of(payload);
+    let value = Value::scanned(payload, &ends);
+    let recorded = format::read_value(format, value);
+    let tokens = counter.count_entry(&recorded);
+    let admitted = admit(format, payload, value);
+    let shown = if admitted.mends.is_empty() {
         recorded.into_calls()
     } else {
         format::read(format, &admitted.payload).into_calls()
-    }
+    };
+    (tokens, shown)
 }

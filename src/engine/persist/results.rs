@@ -3,7 +3,7 @@
 
 use super::Base;
 use super::commit::AttemptError;
-use super::prepared::{Prepared, PreparedRequest, shown_calls};
+use super::prepared::{Prepared, PreparedRequest, counted};
 use super::request::PersistRequest;
 use crate::codec::output::{About, Writer};
 use crate::engine::offload::HEAD_PERCENT;
@@ -121,10 +121,7 @@ impl Engine {
         let Changed { payload, outputs } = changed;
         let (format, counter) = (session.format, TokenCounter::new(session.format, session.tokenizer()));
         entry.payload = payload.clone();
-        let read = compute(payload.len(), move || {
-            let reading = format::read(format, &payload);
-            (counter.count_entry(&reading), shown_calls(format, &payload, reading))
-        });
+        let read = compute(payload.len(), move || counted(format, counter, &payload));
         let (tokens, reading) = read.await?;
         (entry.tokens, entry.reading) = (tokens, Some(reading));
         let hold = |(output, blob): (TurnOutput, Blob)| TurnOutput {
