@@ -2,8 +2,8 @@
 -- since the epoch. The tenant leads every key.
 
 CREATE TABLE session (
-    tenant      TEXT   NOT NULL,
-    session_id  TEXT   NOT NULL,
+    tenant      TEXT COLLATE "C"   NOT NULL,
+    session_id  TEXT COLLATE "C"   NOT NULL,
     path        TEXT   NOT NULL,
     config      TEXT   NOT NULL, -- JSON
     created_at  BIGINT NOT NULL,
@@ -12,10 +12,10 @@ CREATE TABLE session (
 CREATE INDEX session_by_time ON session (tenant, created_at, session_id);
 
 CREATE TABLE session_label (
-    tenant      TEXT NOT NULL,
-    label_key   TEXT NOT NULL,
-    label_value TEXT NOT NULL,
-    session_id  TEXT NOT NULL,
+    tenant      TEXT COLLATE "C" NOT NULL,
+    label_key   TEXT COLLATE "C" NOT NULL,
+    label_value TEXT COLLATE "C" NOT NULL,
+    session_id  TEXT COLLATE "C" NOT NULL,
     PRIMARY KEY (tenant, session_id, label_key)
 );
 CREATE INDEX session_label_by_value ON session_label (tenant, label_key, label_value, session_id);
@@ -23,11 +23,11 @@ CREATE INDEX session_label_by_value ON session_label (tenant, label_key, label_v
 -- What changes with every turn: small, and no index but the key, so that
 -- Postgres updates it in place.
 CREATE TABLE head (
-    tenant          TEXT   NOT NULL,
-    session_id      TEXT   NOT NULL,
+    tenant          TEXT COLLATE "C"   NOT NULL,
+    session_id      TEXT COLLATE "C"   NOT NULL,
     deleted         BIGINT NOT NULL, -- 1 for the tombstone that keeps the id taken
     version         BIGINT NOT NULL,
-    branch_id       TEXT   NOT NULL,
+    branch_id       TEXT COLLATE "C"   NOT NULL,
     receipt         BYTEA  NOT NULL, -- the newest turn's
     config_revision BIGINT NOT NULL,
     window_revision BIGINT NOT NULL,
@@ -40,8 +40,8 @@ CREATE TABLE head (
 ) WITH (fillfactor = 50);
 
 CREATE TABLE preamble (
-    tenant        TEXT   NOT NULL,
-    session_id    TEXT   NOT NULL,
+    tenant        TEXT COLLATE "C"   NOT NULL,
+    session_id    TEXT COLLATE "C"   NOT NULL,
     revision      BIGINT NOT NULL,
     since_version BIGINT NOT NULL,
     tokens        BIGINT NOT NULL,
@@ -50,10 +50,10 @@ CREATE TABLE preamble (
 );
 
 CREATE TABLE branch (
-    tenant           TEXT   NOT NULL,
-    branch_id        TEXT   NOT NULL,
-    session_id       TEXT   NOT NULL,
-    parent_branch_id TEXT,
+    tenant           TEXT COLLATE "C"   NOT NULL,
+    branch_id        TEXT COLLATE "C"   NOT NULL,
+    session_id       TEXT COLLATE "C"   NOT NULL,
+    parent_branch_id TEXT COLLATE "C",
     base_version     BIGINT NOT NULL,
     base_seq         BIGINT NOT NULL,
     first_version    BIGINT NOT NULL,
@@ -66,15 +66,15 @@ CREATE INDEX branch_by_session ON branch (tenant, session_id);
 CREATE INDEX branch_by_parent ON branch (tenant, parent_branch_id);
 
 CREATE TABLE turn (
-    tenant         TEXT   NOT NULL,
-    branch_id      TEXT   NOT NULL,
+    tenant         TEXT COLLATE "C"   NOT NULL,
+    branch_id      TEXT COLLATE "C"   NOT NULL,
     version        BIGINT NOT NULL,
-    session_id     TEXT   NOT NULL,
+    session_id     TEXT COLLATE "C"   NOT NULL,
     kind           TEXT   NOT NULL,
     base_version   BIGINT NOT NULL,
     first_seq      BIGINT NOT NULL,
     last_seq       BIGINT NOT NULL,
-    request_id     TEXT   NOT NULL,
+    request_id     TEXT COLLATE "C"   NOT NULL,
     request_digest BYTEA  NOT NULL,
     entries_digest BYTEA  NOT NULL,
     receipt    BYTEA  NOT NULL,
@@ -93,8 +93,8 @@ CREATE TABLE turn (
 CREATE UNIQUE INDEX turn_by_request ON turn (session_id, request_id, tenant);
 
 CREATE TABLE journal (
-    tenant     TEXT   NOT NULL,
-    branch_id  TEXT   NOT NULL,
+    tenant     TEXT COLLATE "C"   NOT NULL,
+    branch_id  TEXT COLLATE "C"   NOT NULL,
     version    BIGINT NOT NULL,
     first_seq  BIGINT NOT NULL,
     last_seq   BIGINT NOT NULL,
@@ -108,13 +108,13 @@ CREATE TABLE journal (
 ALTER TABLE journal ALTER COLUMN body SET STORAGE EXTERNAL;
 
 CREATE TABLE segment (
-    tenant        TEXT   NOT NULL,
-    branch_id     TEXT   NOT NULL,
+    tenant        TEXT COLLATE "C"   NOT NULL,
+    branch_id     TEXT COLLATE "C"   NOT NULL,
     first_version BIGINT NOT NULL,
     last_version  BIGINT NOT NULL,
     first_seq     BIGINT NOT NULL,
     last_seq      BIGINT NOT NULL,
-    blob_key      TEXT   NOT NULL,
+    blob_key      TEXT COLLATE "C"   NOT NULL,
     sha256        BYTEA  NOT NULL,
     stored_bytes  BIGINT NOT NULL,
     raw_bytes     BIGINT NOT NULL,
@@ -126,9 +126,9 @@ CREATE UNIQUE INDEX segment_by_key ON segment (blob_key); -- for the sweep
 
 -- The newest manifest of each session.
 CREATE TABLE manifest (
-    tenant     TEXT   NOT NULL,
-    session_id TEXT   NOT NULL,
-    blob_key   TEXT   NOT NULL,
+    tenant     TEXT COLLATE "C"   NOT NULL,
+    session_id TEXT COLLATE "C"   NOT NULL,
+    blob_key   TEXT COLLATE "C"   NOT NULL,
     version    BIGINT NOT NULL,
     PRIMARY KEY (tenant, session_id)
 );
@@ -136,9 +136,9 @@ CREATE UNIQUE INDEX manifest_by_key ON manifest (blob_key);
 
 -- Blobs that are to be erased once no reader can hold their keys.
 CREATE TABLE tombstone (
-    tenant     TEXT   NOT NULL,
-    blob_key   TEXT   NOT NULL,
-    session_id TEXT   NOT NULL,
+    tenant     TEXT COLLATE "C"   NOT NULL,
+    blob_key   TEXT COLLATE "C"   NOT NULL,
+    session_id TEXT COLLATE "C"   NOT NULL,
     not_before BIGINT NOT NULL,
     PRIMARY KEY (tenant, blob_key)
 );
@@ -148,8 +148,8 @@ CREATE INDEX tombstone_by_session ON tombstone (tenant, session_id);
 
 -- Receipts of deletions, kept for ever.
 CREATE TABLE deletion (
-    tenant     TEXT   NOT NULL,
-    session_id TEXT   NOT NULL,
+    tenant     TEXT COLLATE "C"   NOT NULL,
+    session_id TEXT COLLATE "C"   NOT NULL,
     deleted_at BIGINT NOT NULL,
     in_ledger  BIGINT NOT NULL, -- 1 once the bucket's ledger has it
     erased_at  BIGINT,
@@ -167,6 +167,6 @@ CREATE TABLE writer_generation (
 
 -- Keys that all replicas share.
 CREATE TABLE service_secret (
-    name   TEXT  NOT NULL PRIMARY KEY,
+    name   TEXT COLLATE "C"  NOT NULL PRIMARY KEY,
     secret BYTEA NOT NULL
 );

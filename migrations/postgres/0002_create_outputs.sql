@@ -2,9 +2,9 @@
 -- the branch that its session was on when it was stored, and goes with it.
 
 CREATE TABLE output (
-    tenant       TEXT   NOT NULL,
-    output_id    TEXT   NOT NULL,
-    branch_id    TEXT   NOT NULL,
+    tenant       TEXT COLLATE "C"   NOT NULL,
+    output_id    TEXT COLLATE "C"   NOT NULL,
+    branch_id    TEXT COLLATE "C"   NOT NULL,
     version      BIGINT NOT NULL, -- newest turn when it was stored
     tool_call_id TEXT   NOT NULL,
     tool_name    TEXT   NOT NULL,
@@ -13,7 +13,7 @@ CREATE TABLE output (
     characters   BIGINT NOT NULL,
     lines        BIGINT NOT NULL,
     sha256       BYTEA  NOT NULL, -- of the content
-    blob_key     TEXT,            -- null while it is in output_held
+    blob_key     TEXT COLLATE "C",            -- null while it is in output_held
     stored_bytes BIGINT NOT NULL,
     tail_at      BIGINT NOT NULL,
     format       BIGINT NOT NULL,
@@ -29,9 +29,9 @@ CREATE UNIQUE INDEX output_by_key ON output (blob_key); -- for the sweep
 
 -- Blobs of outputs that wait for the object store.
 CREATE TABLE output_held (
-    tenant    TEXT  NOT NULL,
-    output_id TEXT  NOT NULL,
-    branch_id TEXT  NOT NULL,
+    tenant    TEXT COLLATE "C"  NOT NULL,
+    output_id TEXT COLLATE "C"  NOT NULL,
+    branch_id TEXT COLLATE "C"  NOT NULL,
     body      BYTEA NOT NULL,
     PRIMARY KEY (tenant, output_id)
 );

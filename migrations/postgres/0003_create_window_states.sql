@@ -3,10 +3,10 @@
 -- was on, and goes with it.
 
 CREATE TABLE window_state (
-    tenant     TEXT   NOT NULL,
-    branch_id  TEXT   NOT NULL,
+    tenant     TEXT COLLATE "C"   NOT NULL,
+    branch_id  TEXT COLLATE "C"   NOT NULL,
     number     BIGINT NOT NULL, -- counts a session's states from 1
-    session_id TEXT   NOT NULL,
+    session_id TEXT COLLATE "C"   NOT NULL,
     version    BIGINT NOT NULL, -- of the session when it was recorded
     kind       TEXT   NOT NULL,
     state      TEXT   NOT NULL, -- JSON
@@ -18,8 +18,8 @@ CREATE TABLE window_state (
 -- One row for each session that a summary is being made for, or has been made for and
 -- waits to take the place of what it is of. Whoever makes it holds the token.
 CREATE TABLE pending_summary (
-    tenant     TEXT   NOT NULL,
-    session_id TEXT   NOT NULL,
+    tenant     TEXT COLLATE "C"   NOT NULL,
+    session_id TEXT COLLATE "C"   NOT NULL,
     token      TEXT   NOT NULL,
     expires_at BIGINT NOT NULL, -- from then on another may be made
     body       TEXT,            -- JSON; null until it is made
