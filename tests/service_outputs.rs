@@ -175,6 +175,12 @@ async fn a_stream_that_is_not_what_it_says_is_refused(backend: Backend) {
         assert_eq!(refusal.kind(), (Code::InvalidArgument, "INVALID_FIELD"), "{field}");
         assert_eq!(refusal.metadata("field"), field);
     }
+    // A session's own limit may be the one that leaves no room.
+    let limit = pb::ToolResultLimit { length: 300, reserve: Some(0), ..Default::default() };
+    let profile = pb::ModelProfile { tool_result_limit: Some(limit), ..Default::default() };
+    service.create("tiny", pb::Session { profile: Some(profile), ..of_format(OpenaiChat) }).await;
+    let refusal = offload(&service, "sessions/tiny", &content).await.unwrap_err();
+    assert_eq!(refusal.metadata("field"), "profile.tool_result_limit");
     let nobody = offload(&service, "sessions/nobody", b"x").await.unwrap_err();
     assert_eq!(nobody.kind(), (Code::NotFound, "SESSION_NOT_FOUND"));
     let large = offload(&service, SESSION, &vec![b'x'; 300_001]).await.unwrap_err();

@@ -122,6 +122,10 @@ pub(super) struct Show {
     /// Only these lines, such as 5000:5200, 5000: or -20: for the last twenty
     #[arg(long, value_name = "FIRST:LAST", value_parser = parse_lines, allow_hyphen_values = true)]
     lines: Option<LineRange>,
+    /// Only lines that match this regular expression, with their numbers; `grep` has
+    /// more options
+    #[arg(long, value_name = "PATTERN", conflicts_with = "lines")]
+    grep: Option<String>,
 }
 
 /// `FIRST:LAST`, both included; what is left out is the first or last line.
@@ -148,6 +152,9 @@ fn parse_lines(text: &str) -> Result<LineRange, String> {
 
 impl Show {
     async fn run(self) -> anyhow::Result<()> {
+        if let Some(pattern) = self.grep {
+            return Grep::all(self.remote, self.output, pattern).run().await;
+        }
         let mut client = self.remote.connect().await?;
         let part = self.lines.map(Wanted::Lines);
         let (output, mut parts) = read(&mut client, self.output, part).await?;
@@ -182,11 +189,26 @@ pub(super) struct Grep {
     #[arg(long, short = 'C', default_value_t = 0)]
     context: u32,
     /// At most so many matching lines
-    #[arg(long, short, default_value_t = 10_000)]
+    #[arg(long, short, default_value_t = Self::LINES)]
     max_count: u32,
 }
 
 impl Grep {
+    const LINES: u32 = 10_000;
+
+    /// All matches of a regular expression, as far as they are printed by default.
+    fn all(remote: Remote, output: String, pattern: String) -> Self {
+        Self {
+            remote,
+            output,
+            pattern,
+            fixed_strings: false,
+            ignore_case: false,
+            context: 0,
+            max_count: Self::LINES,
+        }
+    }
+
     async fn run(self) -> anyhow::Result<()> {
         let mut client = self.remote.connect().await?;
         let search = Search {
@@ -232,14 +254,22 @@ pub(super) struct Download {
     output: String,
     /// The file, which must not be there yet
     file: PathBuf,
+    /// Only these lines, such as 5000:5200, 5000: or -20: for the last twenty
+    #[arg(long, value_name = "FIRST:LAST", value_parser = parse_lines, allow_hyphen_values = true)]
+    lines: Option<LineRange>,
 }
 
 impl Download {
     async fn run(self) -> anyhow::Result<()> {
         let mut client = self.remote.connect().await?;
-        let (output, mut parts) = read(&mut client, self.output, None).await?;
-        let mut file = File::create_new(&self.file)?;
-        let bar = progress(Some(output.bytes), "bytes");
+        anyhow::ensure!(!self.file.try_exists()?, "{} exists", self.file.display());
+        let (output, mut parts) = read(&mut client, self.output, self.lines.map(Wanted::Lines)).await?;
+        // What breaks off leaves nothing under the name of the whole.
+        let mut partial = self.file.clone().into_os_string();
+        partial.push(".part");
+        let mut file = File::create(&partial)?;
+        let is_whole = self.lines.is_none();
+        let bar = progress(is_whole.then_some(output.bytes), "bytes");
         let mut written = 0;
         while let Some(part) = next(&mut parts).await? {
             if let Part::Content(content) = part {
@@ -249,10 +279,11 @@ impl Download {
             }
         }
         bar.finish_and_clear();
-        file.sync_all()?;
-        if written != output.bytes {
+        if is_whole && written != output.bytes {
             return Err(ClientError::Contract("an output has as many bytes as it says").into());
         }
+        file.sync_all()?;
+        std::fs::rename(&partial, &self.file)?;
         if self.remote.json {
             return print_json(&json(&output));
         }

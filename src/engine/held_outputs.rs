@@ -11,6 +11,10 @@ use super::{Engine, Error, compute, keys};
 use crate::codec::digest;
 use crate::store::meta::{CommitOutcome, HeldOutput, OutputMove};
 use crate::store::{ErrorKind, StoreError};
+use futures::{StreamExt as _, stream};
+
+/// Outputs that are moved at the same time: each is in memory meanwhile.
+const MOVES: usize = 4;
 
 impl Engine {
     /// Whether an output that cannot be put for this reason is to be held.
@@ -46,9 +50,13 @@ impl Engine {
             let page = self.inner.meta.held_outputs(after.as_ref(), BATCH).await?;
             let Some(last) = page.last() else { return moved };
             after = Some(last.clone());
-            for held in page {
+            let moves = page.into_iter().map(|held| async move {
                 let output = held.output.clone();
-                go_on(&mut moved, output, self.move_output(held).await.map(usize::from))?;
+                (output, self.move_output(held).await.map(usize::from))
+            });
+            let mut moves = stream::iter(moves).buffered(MOVES);
+            while let Some((output, one)) = moves.next().await {
+                go_on(&mut moved, output, one)?;
             }
         }
     }

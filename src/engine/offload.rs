@@ -296,7 +296,13 @@ async fn make_preview(
     });
     made.await?.ok_or_else(|| {
         let problem = format!("a message of {length_max} leaves no room for a preview with its ref");
-        Error::invalid("preview_length_max", problem)
+        // The one that is the smaller is to blame.
+        let field = if length_max < limit.length_max_of_text() {
+            "preview_length_max"
+        } else {
+            "profile.tool_result_limit"
+        };
+        Error::invalid(field, problem)
     })
 }
 

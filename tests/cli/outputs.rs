@@ -66,13 +66,21 @@ async fn outputs_are_listed_shown_searched_and_downloaded(backend: Backend) {
     let lines: Vec<&Value> = found.iter().map(|line| &line["line"]).collect();
     assert_eq!(lines, [5_000, 10_000, 15_000, 20_000]);
 
+    let found = served.run(&["output", "show", &output.r#ref, "--grep", "^(5|10)000: FAILED"]).output();
+    assert_eq!(found, "5000:5000: FAILED\\u{1b}[0m\n10000:10000: FAILED\\u{1b}[0m\n");
+
     let directory = tempfile::tempdir().unwrap();
+    let some = directory.path().join("some.txt");
+    let path = some.display().to_string();
+    served.run(&["output", "download", &output.r#ref, &path, "--lines", "7:8"]).output();
+    assert_eq!(fs::read_to_string(&some).unwrap(), line(7) + &line(8));
     let file = directory.path().join("output.txt");
     let path = file.display().to_string();
     served.run(&["output", "download", &output.r#ref, &path]).output();
     assert_eq!(fs::read(&file).unwrap(), content.as_bytes());
     let again = served.run(&["output", "download", &output.r#ref, &path]).failure();
     assert!(again.contains("exists"), "{again}");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "nothing else is left");
     let absent = served.run(&["output", "show", "sessions/s/outputs/0"]).failure();
     assert!(absent.contains("OUTPUT_NOT_FOUND"), "{absent}");
     served.stop();
