@@ -15,6 +15,7 @@ use crate::rpc::{self, Admission, Memory, Models, Sessions, ToolOutputs, Transcr
 use crate::settings::{self, BlobsKind, Metadata, Settings};
 use crate::store::local::LocalBlobs;
 use crate::store::metered::MeteredBlobs;
+use crate::store::probed::ProbedBlobs;
 #[cfg(feature = "s3")]
 use crate::store::s3::{S3Blobs, S3Options};
 use crate::store::sql::{PostgresOptions, SqlMetaStore};
@@ -217,11 +218,11 @@ pub async fn start_over(
     metrics: Option<PrometheusHandle>,
 ) -> anyhow::Result<Running> {
     stores.meta.ping().await.context("the metadata store is not ready")?;
-    stores.blobs.probe().await.context("the object store is not ready")?;
+    let blobs = usable(stores.blobs.clone()).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut options = settings.engine_options();
     options.summarizer = settings.summarizer.open()?.map(Arc::new);
-    let engine = Engine::start(stores.meta.clone(), stores.blobs.clone(), clock, entropy, options).await?;
+    let engine = Engine::start(stores.meta.clone(), blobs, clock, entropy, options).await?;
     let mut running = Running {
         grpc: settings.server.listen,
         http: settings.server.http_listen,
@@ -243,6 +244,20 @@ pub async fn start_over(
     running.servers.close();
     tracing::info!(grpc = %running.grpc, http = %running.http, "turnkeep listens");
     Ok(running)
+}
+
+/// The object store, tried. One that cannot be reached is tried again before it is
+/// written to: turns go to the journal meanwhile, as in any other outage.
+async fn usable(blobs: Arc<dyn BlobStore>) -> anyhow::Result<Arc<dyn BlobStore>> {
+    match blobs.probe().await {
+        Ok(()) => Ok(blobs),
+        Err(error) if error.is_retryable() => {
+            let error: &dyn std::error::Error = &error;
+            tracing::error!(error, "the object store cannot be used yet");
+            Ok(Arc::new(ProbedBlobs::new(blobs)))
+        }
+        Err(error) => Err(error).context("the object store is not ready"),
+    }
 }
 
 impl Running {

@@ -155,6 +155,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("store::faulty", &["store::blob"]),
     ("store::local", &["store::blob"]),
     ("store::metered", &["store::blob"]),
+    ("store::probed", &["store::blob"]),
     ("store::s3", &["store::blob"]),
     ("store::s3::upload", &["store::blob"]),
     ("store::sql", &["store::meta"]),

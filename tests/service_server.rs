@@ -34,6 +34,7 @@ on_embedded_backend!(
     a_service_that_drains_takes_no_turns,
     a_persist_keeps_its_room_until_its_commit_even_if_its_caller_is_gone,
     a_data_directory_has_one_service,
+    a_service_that_starts_while_the_object_store_is_down_takes_turns,
 );
 
 /// Persists a turn that takes a while, and stops the service while it is under
@@ -254,4 +255,24 @@ async fn a_data_directory_has_one_service(backend: Backend) {
     );
     service.stop().await;
     turnkeep::server::start(&backend.settings(), None).await.unwrap().stop().await;
+}
+
+async fn a_service_that_starts_while_the_object_store_is_down_takes_turns(backend: Backend) {
+    /// What trying a store leaves in it.
+    const TRIED: &str = "probe/create-only";
+    let (service, faults) = Service::start_faulty(&backend, |_| ()).await;
+    faults.set(Fault::Down);
+    let service = service.restart().await;
+    service.create("s", of_format(OpenaiChat)).await;
+    for text in ["one", "two"] {
+        let message = serde_json::json!({"role": "user", "content": text}).to_string();
+        service.append(SESSION, &[message]).await;
+    }
+    assert_eq!(service.window(SESSION).await.payloads().len(), 2);
+    // It is tried before anything is written to it.
+    let blobs = backend.stores().await.blobs;
+    blobs.delete(TRIED).await.unwrap();
+    faults.set(Fault::None);
+    assert_eq!(service.seal().await, 1);
+    assert!(blobs.size(TRIED).await.unwrap().is_some());
 }
