@@ -6,6 +6,7 @@ pub mod faulty;
 pub mod local;
 pub mod meta;
 pub mod metered;
+pub mod probed;
 #[cfg(feature = "s3")]
 pub mod s3;
 pub mod sql;

@@ -40,16 +40,17 @@ pub(super) fn tokens<'a>(text: &'a str, vocabulary: Vocabulary) -> u64 {
     }
 }
 
-/// Counts of pieces: 256 KiB, which a core's own cache holds. A piece's bytes
-/// say in which pair it is kept; the one used last comes first, the other makes
-/// way.
-struct Memo(Vec<[u128; 2]>);
+/// Counts of pieces: 512 KiB, which a core's own cache holds. A piece's bytes
+/// say in which set it is kept, which is a line of the cache; the one used last comes
+/// first, and the last makes way. A piece that is not kept takes as long as 100
+/// others, since nothing of the tables is at hand.
+struct Memo(Vec<[u128; 4]>);
 
 /// A piece with its key, which is 0 if it is not kept.
 type Keyed<'a> = (u128, &'a str);
 
 impl Memo {
-    const PAIRS_LOG2: u32 = 13;
+    const SETS_LOG2: u32 = 13;
     /// Pieces that are looked up one after the other, with no other work between
     /// them: so the processor waits for several places of the memo at a time.
     const BATCH: usize = 64;
@@ -65,7 +66,7 @@ impl Memo {
 
     fn count<'a>(&mut self, tokenizer: &Tokenizer, pieces: impl Iterator<Item = Keyed<'a>>) -> u64 {
         if self.0.is_empty() {
-            self.0.resize(1 << Self::PAIRS_LOG2, [0; 2]);
+            self.0.resize(1 << Self::SETS_LOG2, [0; 4]);
         }
         let mut pieces = pieces.fuse();
         let mut batch: [Keyed<'_>; Self::BATCH] = [(0, ""); Self::BATCH];
@@ -86,18 +87,26 @@ impl Memo {
 
     fn count_piece(&mut self, tokenizer: &Tokenizer, (key, piece): Keyed<'_>) -> u64 {
         let count = || tokenizer.bpe.count(piece.as_bytes()) as u64;
+        // All numbers of up to three digits are tokens: they need no place.
+        if piece.len() <= 3 && piece.bytes().all(|byte| byte.is_ascii_digit()) {
+            return 1;
+        }
         if key == 0 {
             return count();
         }
-        let Some([first, second]) = self.0.get_mut(pair(key)) else { return count() };
+        let Some(kept) = self.0.get_mut(set(key)) else { return count() };
+        let holds = |place: &u128| place & Self::KEY == key;
         // A place that is still free is no piece's: none is empty.
-        if *first & Self::KEY != key {
-            std::mem::swap(first, second);
-            if *first & Self::KEY != key {
-                *first = key | u128::from(count()) << Self::COUNT_SHIFT;
+        if !kept.first().is_some_and(holds) {
+            let at = kept.iter().position(holds).unwrap_or_else(|| {
+                kept[3] = key | u128::from(count()) << Self::COUNT_SHIFT;
+                3
+            });
+            if let Some(until) = kept.get_mut(..=at) {
+                until.rotate_right(1);
             }
         }
-        u64::from(first.to_le_bytes()[15])
+        u64::from(kept[0].to_le_bytes()[15])
     }
 }
 
@@ -131,14 +140,14 @@ fn key_alone(piece: &[u8]) -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-/// In which pair a piece is kept.
-fn pair(key: u128) -> usize {
+/// In which set a piece is kept.
+fn set(key: u128) -> usize {
     // 2^64 divided by the golden ratio: Knuth's multiplicative hash.
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let [low, high] =
         [key, key >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or_default());
     let hash = (low ^ high.rotate_left(29)).wrapping_mul(MULTIPLIER);
-    usize::try_from(hash >> (64 - Memo::PAIRS_LOG2)).unwrap_or(0)
+    usize::try_from(hash >> (64 - Memo::SETS_LOG2)).unwrap_or(0)
 }
 
 /// The pieces of a text for `o200k`: what the vocabulary's pattern gives, which
@@ -268,6 +277,17 @@ mod tests {
             for end in start + 1..=text.len() {
                 let piece = text.as_bytes().get(start..end).unwrap_or_default();
                 assert_eq!(key(text.as_bytes(), start, end - start), key_alone(piece), "{start} to {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_of_up_to_three_digits_are_tokens() {
+        for digits in 1..=3 {
+            for number in 0..10_usize.pow(digits) {
+                let text = format!("{number:0width$}", width = digits as usize);
+                check(&text);
+                check(&format!("{text} {text}{text}"));
             }
         }
     }
