@@ -31,7 +31,7 @@ test-quick: toolchain ## Run the tests that need neither: SQLite and a local dir
 
 # Any server that speaks OpenAI's Chat Completions will do, such as llama.cpp's.
 test-llm: toolchain ## Call the model at TURNKEEP_TEST_LLM_URL=http://HOST:PORT/v1
-	cargo test --test provider a_real_model -- --nocapture
+	cargo test --test provider --test service_ten_compactions a_real_model -- --nocapture
 
 bench: toolchain ## Run the benchmarks of docs/benchmarks.md beside both services
 	cargo bench --no-run

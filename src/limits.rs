@@ -301,6 +301,9 @@ pub const SUMMARY_INSTRUCTIONS_BYTES_MAX: usize = 8 * KIB;
 pub const SUMMARIZER_SOURCE_TOKENS: u64 = 100_000;
 /// How long a summary that is made in the background may take.
 pub const SUMMARIZER_CLAIM: Duration = Duration::from_mins(5);
+/// Longest that a restore waits for a summary: its call may take two minutes, and has to
+/// answer without one if need be.
+pub const SUMMARY_WAIT_MAX: Duration = Duration::from_secs(90);
 /// How long a session gets no summary after one failed.
 pub const SUMMARIZER_COOLDOWN: Duration = Duration::from_mins(5);
 /// Failures in a row after which no summaries are asked for at all for a while.

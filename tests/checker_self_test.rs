@@ -16,10 +16,11 @@ mod gemini_contents_cases;
 mod openai_chat_cases;
 #[path = "support/checker/openai_responses_cases.rs"]
 mod openai_responses_cases;
+#[path = "support/recorded.rs"]
+mod recorded;
 
 use checker::accepts;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use turnkeep::model::WireFormat;
 
 /// A message list and what the API says to it.
@@ -114,24 +115,9 @@ fn opaque_lists_are_always_taken() {
 
 // --- Recorded requests ---------------------------------------------------------
 
-/// Where the recordings are, unless they are not there and need not be.
-fn transcripts() -> Option<PathBuf> {
-    let folder = std::env::var_os("TURNKEEP_TRANSCRIPTS").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/transcripts"),
-        PathBuf::from,
-    );
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let required = std::env::var("TURNKEEP_REQUIRE_TRANSCRIPTS").is_ok_and(|value| value == "1");
-    assert!(!required, "no transcripts at {}", folder.display());
-    eprintln!("skipped: no transcripts at {}", folder.display());
-    None
-}
-
 /// The files of a folder with that ending.
 fn files(folder: &str, ending: &str) -> Option<Vec<(String, String)>> {
-    let entries = std::fs::read_dir(transcripts()?.join(folder)).unwrap();
+    let entries = std::fs::read_dir(recorded::folder()?.join(folder)).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
     let files = paths.filter(|path| path.to_string_lossy().ends_with(ending)).map(|path| {
         (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read_to_string(path).unwrap())

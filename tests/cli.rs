@@ -16,6 +16,8 @@ mod models;
 mod operate;
 #[path = "cli/outputs.rs"]
 mod outputs;
+#[path = "support/recorded.rs"]
+mod recorded;
 #[path = "cli/windows.rs"]
 mod windows;
 

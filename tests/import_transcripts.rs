@@ -10,6 +10,8 @@
 mod arbitrary;
 #[path = "import_transcripts/recorded.rs"]
 mod recorded;
+#[path = "support/recorded.rs"]
+mod transcripts;
 
 use bytes::Bytes;
 use std::fmt::Write as _;

@@ -5,7 +5,7 @@
 #[path = "support/llm.rs"]
 mod llm;
 
-use llm::{Llm, Step, anthropic_answer, openai_answer};
+use llm::{Llm, RealModel, Step, anthropic_answer, openai_answer};
 use serde_json::json;
 use std::time::Duration;
 use turnkeep::clock::{Deadline, Stopwatch};
@@ -327,16 +327,12 @@ async fn long_inputs_go_to_the_capable_model() {
 /// A small model, as `make test-llm` names it: what it says is not looked at.
 #[tokio::test]
 async fn a_real_model_answers() {
-    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let Some(endpoint) = variable("TURNKEEP_TEST_LLM_URL") else {
-        println!("skipped: TURNKEEP_TEST_LLM_URL names no OpenAI-compatible endpoint, http://HOST:PORT/v1");
-        return;
-    };
+    let Some(RealModel { endpoint, model, key }) = RealModel::named() else { return };
     let options = LlmOptions {
         api: Api::Openai,
         endpoint,
-        model: variable("TURNKEEP_TEST_LLM_MODEL").unwrap_or_else(|| "default".to_owned()),
-        key: variable("TURNKEEP_TEST_LLM_KEY").map(Into::into),
+        model,
+        key,
         connect_timeout: Duration::from_secs(5),
         attempt_timeout: Duration::from_mins(5),
     };

@@ -32,6 +32,7 @@ on_embedded_backend!(
     a_window_is_cut_for_one_request_alone,
     a_window_that_cannot_fit_says_what_takes_the_room,
     a_list_that_began_as_a_window_before_a_cut_is_still_taken,
+    a_truncation_that_relieves_nothing_is_not_recorded,
     a_compaction_needs_to_know_the_context_window,
     wrong_requests_are_refused,
     a_sliding_window_keeps_the_newest_messages,
@@ -356,6 +357,28 @@ async fn a_list_that_began_as_a_window_before_a_cut_is_still_taken(backend: Back
     let window = service.restore_from(SESSION, &persisted.window_id).await;
     assert_eq!(window.full_reason(), Some(pb::FullReason::Revised));
     assert!(window.payloads().last().unwrap().contains("done"));
+}
+
+async fn a_truncation_that_relieves_nothing_is_not_recorded(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", of_path(OpenaiChat, pb::CompressionPath::Batch, CONTEXT)).await;
+    service.append(SESSION, &[user(OpenaiChat, "count")]).await;
+    let long = |number: usize| {
+        let id = format!("call_{number}");
+        let text = "lorem ipsum dolor ".repeat(800);
+        [call(OpenaiChat, &id, "shell"), result(OpenaiChat, &id, "shell", &text)]
+    };
+    service.append(SESSION, &long(0)).await;
+    service.append(SESSION, &[user(OpenaiChat, "go on")]).await;
+    service.append(SESSION, &long(1)).await;
+    // The last step alone is over the ceiling; what it answers stays.
+    let compactions = list(&service).await;
+    let left: Vec<_> = compactions.iter().map(|one| (one.tokens_before, one.tokens_after)).collect();
+    assert!(left.iter().all(|(before, after)| after < before), "{left:?}");
+    service.append(SESSION, &[user(OpenaiChat, "go on")]).await;
+    service.append(SESSION, &step(OpenaiChat, 2)).await;
+    let more = list(&service).await;
+    assert!(more.iter().all(|one| one.tokens_after < one.tokens_before), "{more:#?}");
 }
 
 async fn a_compaction_needs_to_know_the_context_window(backend: Backend) {

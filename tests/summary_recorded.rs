@@ -5,10 +5,12 @@
 #![cfg(test)]
 #![cfg(feature = "server")]
 
+#[path = "support/recorded.rs"]
+mod recorded;
+
 use bytes::Bytes;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use turnkeep::import::{Options, Thread, import};
 use turnkeep::model::{EntryKind, Seq};
 use turnkeep::summary::audit::{Subject, audit, unsupported_claims};
@@ -17,21 +19,9 @@ use turnkeep::summary::ledger::{FileState, Ledger};
 use turnkeep::summary::{Said, Speaker, literals, prompt};
 use turnkeep::tokens::TokenCounter;
 
-fn folder() -> Option<PathBuf> {
-    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/transcripts");
-    let folder = std::env::var_os("TURNKEEP_TRANSCRIPTS").map_or_else(default, PathBuf::from);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let is_required = std::env::var_os("TURNKEEP_REQUIRE_TRANSCRIPTS").is_some_and(|value| value == "1");
-    assert!(!is_required, "{} is missing", folder.display());
-    println!("skipped: {} is missing", folder.display());
-    None
-}
-
 /// The files of a folder, by name.
 fn files(folder: &str) -> BTreeMap<String, Bytes> {
-    let Some(root) = self::folder() else { return BTreeMap::new() };
+    let Some(root) = recorded::folder() else { return BTreeMap::new() };
     let entries = std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
     entries
         .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl" || extension == "json"))

@@ -12,6 +12,8 @@ mod examples;
 mod histories;
 #[path = "window_properties/recorded.rs"]
 mod recorded;
+#[path = "support/recorded.rs"]
+mod transcripts;
 
 use histories::{Log, entry, mark};
 use proptest::prelude::*;

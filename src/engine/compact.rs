@@ -63,6 +63,8 @@ pub(super) struct Proposal {
     pub(super) undone: Option<u64>,
     /// Tokens that messages may take after it; if they are more, it is cut deeper.
     pub(super) tokens_max: Option<u64>,
+    /// Whether it is made only if the window gets smaller by it.
+    pub(super) must_win: bool,
     /// What stands for the entries that leave.
     pub(super) text: Text,
     /// How a model was asked for that.
@@ -73,7 +75,7 @@ impl Proposal {
     /// A change by which no entry leaves.
     pub(super) fn keeping_all(kind: StateKind, state: WindowState, cause: String) -> Self {
         let (undone, tokens_max, text, summarizer) = (None, None, Text::AsBefore, None);
-        Self { kind, state, cause, undone, tokens_max, text, summarizer }
+        Self { kind, state, cause, undone, tokens_max, must_win: false, text, summarizer }
     }
 }
 
@@ -136,7 +138,8 @@ impl Engine {
             let Some(ceiling) = over(window.tokens(), tip) else { return Ok(None) };
             let floor = percent(ceiling, TRUNCATE_FLOOR_PERCENT);
             let tokens_max = floor.saturating_sub(tip.head.preamble_tokens).max(1);
-            Ok(truncation(&window, assembled, tokens_max, "over half of the context window"))
+            let truncation = truncation(&window, assembled, tokens_max, "over half of the context window");
+            Ok(truncation.map(|proposal| Proposal { must_win: true, ..proposal }))
         });
         match revised.await {
             Ok(Some(_)) => {}
@@ -168,6 +171,10 @@ impl Engine {
             let (next, findings) = self.revised(key, &tip, &at, before, &proposal).await?;
             let window = next.assembler.window(false);
             let tokens_after = window.tokens();
+            // What is left may be one large step, and the message that it answers.
+            if proposal.must_win && tokens_after >= tokens_before {
+                return Ok(None);
+            }
             let items: Vec<_> = window.items_from(0).map(|item| item.payload).collect();
             let format = tip.session.format;
             let audit = if findings == Findings::default() {

@@ -9,7 +9,7 @@ use super::{Engine, Error};
 use crate::clock::{self, Deadline};
 use crate::limits::{
     SNIP_PROTECTED_TOKENS, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX,
-    TEND_PERCENT,
+    SUMMARY_WAIT_MAX, TEND_PERCENT,
 };
 use crate::model::{
     BranchId, CompressionPath, RecordedState, Room, Seq, StateKind, SummarizerReport, Usage, WindowState,
@@ -37,7 +37,7 @@ pub struct CompactionOptions {
     pub collapse_percent: u64,
     /// The newest steps stay, up to this, and at most 20,000 tokens.
     pub tail_percent: u64,
-    /// Seconds that a restore waits for a summary.
+    /// Seconds that a restore waits for a summary, at most 90.
     pub wait_seconds: u64,
     /// Whether constraints and decisions that leave a window are pinned.
     pub pin_statements: bool,
@@ -58,6 +58,13 @@ impl Default for CompactionOptions {
             pin_statements: true,
             prompt: None,
         }
+    }
+}
+
+impl CompactionOptions {
+    /// How long a restore waits for a summary.
+    fn wait(&self) -> Duration {
+        Duration::from_secs(self.wait_seconds).min(SUMMARY_WAIT_MAX)
     }
 }
 
@@ -199,7 +206,7 @@ impl Engine {
         if !is_over(options.collapse_percent) {
             return Ok(false);
         }
-        let deadline = Deadline::after(Duration::from_secs(options.wait_seconds));
+        let deadline = Deadline::after(options.wait());
         while self.may_summarize() && !deadline.left().is_zero() {
             match self.claimed_summary(key, &deadline).await? {
                 Claimed::Made(made) if made.text.is_ok() => return self.adopt(key).await,
@@ -409,5 +416,16 @@ impl Engine {
         if health.failures >= SUMMARIZER_FAILURES_MAX {
             health.closed_until = Some(Deadline::after(SUMMARIZER_BREAK));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restore_waits_as_long_as_is_set_and_less_than_its_call_may_take() {
+        let wait = |wait_seconds| CompactionOptions { wait_seconds, ..CompactionOptions::default() }.wait();
+        assert_eq!([wait(0), wait(30), wait(u64::MAX)].map(|wait| wait.as_secs()), [0, 30, 90]);
     }
 }

@@ -67,10 +67,13 @@ pub fn atoms(window: &Window<'_>) -> Vec<Atom> {
 pub fn truncate(window: &Window<'_>, tokens_max: u64) -> Option<Cut> {
     let atoms = atoms(window);
     let plan = Plan::new(window, &atoms, tokens_max);
-    (1..atoms.len())
-        .map(|kept| plan.cut(kept))
-        .find(|(_, tokens)| *tokens <= tokens_max)
-        .map_or_else(|| (atoms.len() > 1).then(|| plan.cut(atoms.len() - 1).0), |(cut, _)| Some(cut))
+    // The deeper a cut, the fewer tokens: what stays of what leaves took as many before.
+    let (mut fits_not, mut fits) = (0, atoms.len().checked_sub(1).filter(|deepest| *deepest > 0)?);
+    while fits_not + 1 < fits {
+        let kept = fits_not.midpoint(fits);
+        if plan.cut(kept).1 <= tokens_max { fits = kept } else { fits_not = kept }
+    }
+    Some(plan.cut(fits).0)
 }
 
 /// The cut that leaves at most the last `messages` entries, and the newest atom in
@@ -232,4 +235,56 @@ pub fn cut_before(window: &Window<'_>, first: Seq) -> Option<Cut> {
     let atoms = atoms(window);
     let kept = atoms.iter().position(|atom| atom.first == first).filter(|kept| *kept > 0)?;
     Some(Plan::new(window, &atoms, u64::MAX).cut(kept).0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn atom() -> impl Strategy<Value = (AtomKind, u64)> {
+        let kind = prop_oneof![
+            5 => Just(AtomKind::Step),
+            3 => Just(AtomKind::User),
+            2 => Just(AtomKind::System),
+        ];
+        (kind, prop_oneof![0..40_u64, 0..3 * FIRST_MESSAGE_TOKENS])
+    }
+
+    proptest! {
+        #[test]
+        fn a_deeper_cut_has_no_more_tokens(
+            atoms in prop::collection::vec(atom(), 0..40),
+            first_user in prop::option::of(0..3 * FIRST_MESSAGE_TOKENS),
+            last_user in prop::option::of(0..3 * FIRST_MESSAGE_TOKENS),
+            is_cut in any::<bool>(),
+            system_max in prop_oneof![0..100_u64, 0..5_000_u64],
+        ) {
+            let first_kept = if is_cut { Seq(10) } else { Seq(0) };
+            let atoms: Vec<_> = (10..)
+                .zip(atoms)
+                .map(|(seq, (kind, tokens))| Atom { kind, first: Seq(seq), entries: 1, tokens })
+                .collect();
+            // A window that was cut keeps a last message only if it keeps a first one.
+            let first = first_user.filter(|_| is_cut);
+            let last = last_user.filter(|_| first.is_some());
+            let before = Cut {
+                first_kept,
+                first_user: first.map(|_| Seq(1)),
+                last_user: last.map(|_| Seq(2)),
+                ..Cut::default()
+            };
+            let plan = Plan {
+                atoms: &atoms,
+                before,
+                slot_tokens: 7,
+                system_tokens: 5,
+                first_user_tokens: first.unwrap_or(0),
+                last_user_tokens: last.unwrap_or(0),
+                system_max,
+            };
+            let tokens: Vec<_> = (1..atoms.len()).map(|kept| plan.cut(kept).1).collect();
+            prop_assert!(tokens.is_sorted_by(|shallower, deeper| shallower >= deeper), "{tokens:?} of {atoms:?}");
+        }
+    }
 }

@@ -2,10 +2,11 @@
 
 use crate::backends::{Backend, on_embedded_backend};
 use crate::command::Served;
+use crate::recorded::folder;
 use crate::serve;
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 on_embedded_backend!(
     a_file_that_grows_line_by_line_becomes_the_session_of_the_whole_file,
@@ -60,14 +61,7 @@ async fn a_file_that_grows_line_by_line_becomes_the_session_of_the_whole_file(ba
 }
 
 async fn a_recorded_file_that_grew_becomes_the_session_of_the_whole_file(backend: Backend) {
-    let folder = std::env::var_os("TURNKEEP_TRANSCRIPTS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/transcripts"), PathBuf::from);
-    if !folder.is_dir() {
-        let required = std::env::var("TURNKEEP_REQUIRE_TRANSCRIPTS").is_ok_and(|value| value == "1");
-        assert!(!required, "{} is not there", folder.display());
-        println!("skipped: {} is not there", folder.display());
-        return;
-    }
+    let Some(folder) = folder() else { return };
     let served = serve(&backend).await;
     let mut files: Vec<_> =
         fs::read_dir(folder.join("claude-code-growth")).unwrap().collect::<Result<_, _>>().unwrap();

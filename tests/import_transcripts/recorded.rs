@@ -1,28 +1,16 @@
 //! Recorded transcripts.
 
 use super::{PLAIN, check_rules, entries, files, messages};
+use crate::transcripts::folder;
 use bytes::Bytes;
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use turnkeep::import::{Import, ImportedEntry, ParentThread, Source, Thread, detect, import};
 use turnkeep::model::{EntryKind, Seq, WireFormat};
-
-/// The folder of recorded transcripts; none if it is not there and need not be.
-fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("TURNKEEP_TRANSCRIPTS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/transcripts"), PathBuf::from);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let required = std::env::var("TURNKEEP_REQUIRE_TRANSCRIPTS").is_ok_and(|value| value == "1");
-    assert!(!required, "{} is not there", folder.display());
-    println!("skipped: {} is not there", folder.display());
-    None
-}
 
 fn read(path: &Path) -> Bytes {
     Bytes::from(fs::read(path).unwrap())

@@ -172,6 +172,8 @@ impl Backend {
     /// Compares all metadata with all blobs.
     pub(crate) async fn fsck(&self) -> FsckReport {
         let Stores { meta, blobs, .. } = self.stores().await;
+        // A test that was skipped has left nothing at all.
+        meta.migrate().await.unwrap();
         let entropy = Arc::new(Entropy::from_os());
         let options = self.settings().engine_options();
         let engine =

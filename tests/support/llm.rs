@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
+use secrecy::SecretString;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -9,6 +10,31 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use turnkeep::clock;
+
+/// A model that runs somewhere, behind OpenAI's Chat Completions.
+#[derive(Debug)]
+pub(crate) struct RealModel {
+    /// URL of the API, with `/v1` at its end.
+    pub(crate) endpoint: String,
+    /// What the API calls it.
+    pub(crate) model: String,
+    pub(crate) key: Option<SecretString>,
+}
+
+impl RealModel {
+    /// The one that the environment names; none, with a word about it, if that names none.
+    pub(crate) fn named() -> Option<Self> {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let Some(endpoint) = variable("TURNKEEP_TEST_LLM_URL") else {
+            println!(
+                "skipped: TURNKEEP_TEST_LLM_URL names no OpenAI-compatible endpoint, http://HOST:PORT/v1"
+            );
+            return None;
+        };
+        let model = variable("TURNKEEP_TEST_LLM_MODEL").unwrap_or_else(|| "default".to_owned());
+        Some(Self { endpoint, model, key: variable("TURNKEEP_TEST_LLM_KEY").map(Into::into) })
+    }
+}
 
 /// What the server does with a request.
 #[derive(Clone, Debug)]

@@ -5,9 +5,10 @@
 
 use super::{accepted, assemble, assembler, index_of, serve};
 use crate::histories::entry;
+use crate::transcripts::folder;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use turnkeep::format::json::Value;
 use turnkeep::model::{Entry, EntryKind, Origin, RepairKind, WireFormat};
 
@@ -43,18 +44,6 @@ const REPAIRS: &[(&str, RepairKind, usize)] = &[
 
 /// Recordings with blocks or items of a kind that the judge does not know.
 const UNJUDGED: &[&str] = &["cline-session.messages.json", "vercel-programmatic-1.json"];
-
-fn transcripts() -> Option<PathBuf> {
-    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/transcripts");
-    let folder = std::env::var_os("TURNKEEP_TRANSCRIPTS").map_or_else(default, PathBuf::from);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let is_required = std::env::var_os("TURNKEEP_REQUIRE_TRANSCRIPTS").is_some_and(|value| value == "1");
-    assert!(!is_required, "{} is missing", folder.display());
-    println!("skipped: {} is missing", folder.display());
-    None
-}
 
 /// The conversations in a folder, by file and number.
 fn conversations(folder: &Path, names: &[&str], members: &[&str]) -> BTreeMap<String, Vec<Entry>> {
@@ -122,7 +111,7 @@ fn recorded_conversations_have_windows_at_every_cut() {
 /// Looks at each recorded conversation and whether it can be judged; returns how
 /// many there are.
 pub(super) fn each_conversation(mut look: impl FnMut(WireFormat, &str, &[Entry], bool)) -> usize {
-    let Some(folder) = transcripts() else { return 0 };
+    let Some(folder) = folder() else { return 0 };
     let mut count = 0;
     for (format, part, names, members) in RECORDINGS {
         for (name, log) in conversations(&folder.join(part), names, members) {

@@ -70,8 +70,8 @@ fn refers_to_entries(recorded: &RecordedState, last_seq: Seq) -> Result<(), Viol
     let RecordedState { number, version, state, .. } = recorded;
     let cut = state.cut.as_ref();
     let ends = cut.iter().map(|cut| cut.first_kept).chain(state.snipped.iter().copied());
-    let covered = state.summary.as_ref().map_or(Seq(1), |summary| summary.covers);
-    if !ends.chain([covered]).all(|seq| (Seq(1)..=last_seq).contains(&seq)) {
+    let covered = state.summary.iter().map(|summary| summary.covers);
+    if !ends.chain(covered).all(|seq| (Seq(1)..=last_seq).contains(&seq)) {
         return Err(format!("window state {number} of turn {version} refers to entries that are not there"));
     }
     let is_before = |cut: &crate::model::Cut| {
@@ -81,5 +81,32 @@ fn refers_to_entries(recorded: &RecordedState, last_seq: Seq) -> Result<(), Viol
         Ok(())
     } else {
         Err(format!("window state {number} of turn {version} keeps entries that are not before its cut"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Micros;
+    use crate::model::{BranchId, Pin, StateKind, StateRecord, Summary, WindowState};
+
+    #[test]
+    fn a_state_of_pins_alone_is_sound_before_the_first_entry_and_one_with_a_summary_is_not() {
+        let recorded = |summary| RecordedState {
+            branch: BranchId::parse("b").unwrap(),
+            number: 1,
+            version: Version(0),
+            kind: StateKind::Pins,
+            state: WindowState {
+                pins: vec![Pin { name: "rule".to_owned(), text: "be kind".to_owned(), seq: None }],
+                summary,
+                ..WindowState::default()
+            },
+            record: StateRecord::default(),
+            created_at: Micros(0),
+        };
+        assert_eq!(refers_to_entries(&recorded(None), Seq(0)), Ok(()));
+        let summary = Summary { covers: Seq(1), ..Summary::default() };
+        assert!(refers_to_entries(&recorded(Some(summary)), Seq(0)).is_err());
     }
 }

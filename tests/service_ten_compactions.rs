@@ -1,0 +1,146 @@
+//! Ten compactions in a row: what the user demanded stays word for word, what stands for
+//! what left stays small, and each window is one that its API takes.
+#![cfg(test)]
+#![cfg(feature = "server")]
+
+#[path = "support/backends.rs"]
+mod backends;
+#[path = "support/checker.rs"]
+mod checker;
+#[path = "service_ten_compactions/conversation.rs"]
+mod conversation;
+#[path = "support/llm.rs"]
+mod llm;
+#[path = "support/messages.rs"]
+mod messages;
+#[path = "service_ten_compactions/passes.rs"]
+mod passes;
+#[path = "support/recorded.rs"]
+mod recorded;
+#[path = "support/service.rs"]
+mod service;
+
+use backends::Backend;
+use conversation::{made_up, recordings};
+use llm::{Llm, RealModel, Step, openai_answer};
+use passes::{Play, print, ten_passes};
+use pb::CompactionKind::{Collapse, Summarize, Truncate};
+use pb::CompressionPath::{Batch, Interactive};
+use serde_json::json;
+use service::Service;
+use std::time::Duration;
+use turnkeep::provider::Api;
+use turnkeep::rpc::pb;
+use turnkeep::settings::Settings;
+
+backends::on_backend!(embedded, SqliteLocal, a_real_model_keeps_what_was_demanded_through_ten_compactions);
+
+mod heavy {
+    use super::{
+        truncations_keep_what_was_demanded, what_was_demanded_stays_with_a_summarizer_that_drops_everything,
+        what_was_demanded_stays_with_a_summarizer_that_fails,
+    };
+
+    crate::backends::on_backend!(
+        sqlite_local,
+        SqliteLocal,
+        truncations_keep_what_was_demanded,
+        what_was_demanded_stays_with_a_summarizer_that_drops_everything,
+        what_was_demanded_stays_with_a_summarizer_that_fails
+    );
+}
+
+/// Context windows in tokens: the longest recordings fill this one a dozen times.
+const CONTEXT: u64 = 40_000;
+/// A small model on a small machine sums up this one in a minute.
+const SMALL_CONTEXT: u64 = 8_000;
+
+/// How long a real model may take.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// What a summarizer says that drops everything.
+const NOTHING: &str = "## Goal\nnone";
+
+fn with_model(url: &str, name: &str) -> impl Fn(&mut Settings) + use<> {
+    let (url, name) = (url.to_owned(), name.to_owned());
+    move |settings| {
+        settings.summarizer.api = Some(Api::Openai);
+        settings.summarizer.endpoint = Some(url.clone());
+        settings.summarizer.model.clone_from(&name);
+    }
+}
+
+/// Plays each recording to a service of its own; returns the compactions of each.
+async fn of_recordings(
+    backend: Backend,
+    path: pb::CompressionPath,
+    adjust: impl Fn(&mut Settings),
+) -> Vec<Vec<pb::Compaction>> {
+    let (mut all, mut kept) = (Vec::new(), vec![backend]);
+    for (name, format, turns) in recordings() {
+        let service = Service::start_with(kept.last().unwrap(), &adjust).await;
+        let play = Play { format, path, context: CONTEXT, turns, patience: Duration::ZERO };
+        let passes = ten_passes(&service, play).await;
+        print(&format!("{name}, {path:?}"), &passes);
+        all.push(passes.into_iter().map(|pass| pass.compaction).collect());
+        service.stop().await;
+        kept.push(Backend::open(backends::Pair::SqliteLocal).await.unwrap());
+    }
+    all
+}
+
+async fn truncations_keep_what_was_demanded(backend: Backend) {
+    for compactions in of_recordings(backend, Batch, |_| ()).await {
+        for compaction in compactions {
+            assert_eq!((compaction.kind(), compaction.summary.as_str()), (Truncate, ""));
+        }
+    }
+}
+
+async fn what_was_demanded_stays_with_a_summarizer_that_drops_everything(backend: Backend) {
+    let llm = Llm::start([Step::ok(&openai_answer(NOTHING, "stop"))]).await;
+    for compactions in of_recordings(backend, Interactive, with_model(&llm.url, "m")).await {
+        for compaction in compactions {
+            assert_eq!((compaction.kind(), compaction.summary.as_str()), (Summarize, NOTHING));
+        }
+    }
+}
+
+async fn what_was_demanded_stays_with_a_summarizer_that_fails(backend: Backend) {
+    let llm = Llm::start([Step::status(400, &json!({"error": {"message": "no"}}))]).await;
+    for compactions in of_recordings(backend, Interactive, with_model(&llm.url, "m")).await {
+        for compaction in compactions {
+            assert_eq!(compaction.kind(), Collapse);
+            assert_ne!(compaction.summary, "", "the extract");
+            assert_ne!(compaction.summarizer.unwrap().failure, "");
+        }
+    }
+}
+
+/// What the model says is not looked at, but that it is taken, and what becomes of it.
+async fn a_real_model_keeps_what_was_demanded_through_ten_compactions(backend: Backend) {
+    let Some(RealModel { endpoint, model, key }) = RealModel::named() else { return };
+    let service = Service::start_with(&backend, |settings| {
+        with_model(&endpoint, &model)(settings);
+        settings.summarizer.key = key;
+        settings.summarizer.attempt_seconds = PATIENCE.as_secs();
+    })
+    .await;
+    let (format, turns) = made_up();
+    let play = Play { format, path: Interactive, context: SMALL_CONTEXT, turns, patience: PATIENCE };
+    let passes = ten_passes(&service, play).await;
+    print(&format!("a conversation made up, summed up by {model} at {endpoint}"), &passes);
+    let by_model: Vec<_> = passes.iter().filter(|pass| pass.compaction.kind() == Summarize).collect();
+    for pass in &by_model {
+        let by = pass.compaction.summarizer.as_ref().unwrap();
+        assert!(by.input_tokens > 100 && by.output_tokens > 0 && by.failure.is_empty(), "{by:?}");
+        assert!(!pass.compaction.summary.is_empty());
+        println!("{} to {} tokens: {:?}", by.input_tokens, by.output_tokens, pass.compaction.summary);
+    }
+    for pass in passes.iter().filter(|pass| pass.compaction.kind() != Summarize) {
+        println!("pass {}: {}", pass.compaction.name, pass.compaction.cause);
+    }
+    println!("{} of {} summaries are the model's", by_model.len(), passes.len());
+    assert!(!by_model.is_empty(), "no summary of the model was taken");
+    service.stop().await;
+}
