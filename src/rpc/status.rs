@@ -85,7 +85,9 @@ pub fn to_status(error: &Error) -> Status {
         Error::Overloaded { limit } | Error::OutputTooLarge { limit } => {
             tell("limit_bytes", limit.to_string());
         }
-        Error::Contention { session, .. } | Error::ContextWindowUnknown { session } => {
+        Error::Contention { session, .. }
+        | Error::ContextWindowUnknown { session }
+        | Error::NoteNotFound { session } => {
             tell("session", session.resource_name());
         }
         Error::LineageTooDeep { limit } => {
@@ -161,7 +163,8 @@ pub(super) fn code(reason: Reason) -> Code {
         Reason::SessionNotFound
         | Reason::VersionNotFound
         | Reason::OutputNotFound
-        | Reason::CompactionNotFound => Code::NotFound,
+        | Reason::CompactionNotFound
+        | Reason::NoteNotFound => Code::NotFound,
         Reason::SessionExists => Code::AlreadyExists,
         Reason::OutputTooLarge => Code::OutOfRange,
         Reason::VersionMismatch | Reason::EtagMismatch | Reason::Contention => Code::Aborted,
