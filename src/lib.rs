@@ -40,6 +40,8 @@ pub mod telemetry;
 
 pub mod rpc;
 
+pub mod markdown;
+
 #[cfg(feature = "server")]
 pub mod import;
 

@@ -228,6 +228,10 @@ pub const SEARCH_MATCH_SHOWN_CHARACTERS: usize = 500;
 /// Most tools that a search may name.
 pub const SEARCH_TOOL_NAMES_MAX: usize = 32;
 
+/// Most characters of a transcript that a model reads at once: a fifth of what a tool
+/// result may have by default.
+pub const TRANSCRIPT_PAGE_CHARACTERS: usize = 20_000;
+
 /// Largest zstd window that is accepted, as a power of two: what level 3 to 19
 /// write for inputs of our sizes, and a bound on a decoder's memory.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 25;

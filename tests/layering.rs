@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The layers from the bottom up, in the order of src/lib.rs: each may use those
 /// before it. `main` stands for src/main.rs.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "limits",
     "clock",
     "entropy",
@@ -32,6 +32,7 @@ const LAYERS: [&str; 22] = [
     "settings",
     "telemetry",
     "rpc",
+    "markdown",
     "import",
     "export",
     "server",
