@@ -9,8 +9,8 @@ pub mod entropy;
 
 pub mod model;
 
-#[cfg(feature = "server")]
 pub mod format;
+pub mod markdown;
 #[cfg(feature = "server")]
 pub mod tokens;
 
@@ -39,8 +39,6 @@ pub mod settings;
 pub mod telemetry;
 
 pub mod rpc;
-
-pub mod markdown;
 
 #[cfg(feature = "server")]
 pub mod import;

@@ -3,19 +3,11 @@
 
 mod memory;
 
-pub use memory::memory;
+pub use memory::{Episode, Memory};
 
 use crate::format::{MediaKind, Role, Shown, Text, TextKind, read, shown};
 use crate::model::WireFormat;
-use crate::rpc::pb;
 use std::collections::HashMap;
-
-/// A format on the wire as the one of the library; one that is not known has no
-/// structure.
-pub fn wire_format(format: pb::WireFormat) -> WireFormat {
-    let name = format.as_str_name().trim_start_matches("WIRE_FORMAT_").to_ascii_lowercase().replace('_', "-");
-    WireFormat::ALL.into_iter().find(|format| format.as_str() == name).unwrap_or(WireFormat::Opaque)
-}
 
 /// Writes a transcript entry by entry.
 #[derive(Clone, Debug)]
@@ -51,7 +43,8 @@ impl Transcript {
                     open = None;
                 }
                 Shown::Text(text) => {
-                    let kind = if text.kind == TextKind::CallName { TextKind::CallArguments } else { text.kind };
+                    let kind =
+                        if text.kind == TextKind::CallName { TextKind::CallArguments } else { text.kind };
                     let id = text.call_id.clone().into_owned();
                     let is_next = open.as_ref().is_some_and(|open| *open == (kind, id.clone()));
                     if !is_next || text.kind == TextKind::CallName {

@@ -105,11 +105,8 @@ async fn continue_from(
     id: &str,
     session: Option<pb::Session>,
 ) -> Result<pb::Session, Refusal> {
-    let request = pb::CreateSessionRequest {
-        session_id: id.to_owned(),
-        session,
-        continue_from: source.to_owned(),
-    };
+    let request =
+        pb::CreateSessionRequest { session_id: id.to_owned(), session, continue_from: source.to_owned() };
     answer(service.client.sessions.clone().create_session(request).await)
 }
 
@@ -348,7 +345,10 @@ async fn a_session_that_continues_another_is_accepted_in_every_format(backend: B
         assert_accepted(format, &service.window(&made.name).await);
     }
     let opaque = continue_from(&service, SESSION, "opaque", Some(of_format(Opaque))).await.unwrap_err();
-    assert_eq!((opaque.kind(), opaque.metadata("field")), ((Code::InvalidArgument, "INVALID_FIELD"), "continue_from"));
+    assert_eq!(
+        (opaque.kind(), opaque.metadata("field")),
+        ((Code::InvalidArgument, "INVALID_FIELD"), "continue_from")
+    );
     assert!(opaque.message.contains("opaque"), "{}", opaque.message);
 }
 
@@ -359,7 +359,10 @@ async fn what_cannot_be_continued_is_refused(backend: Backend) {
     pin(&service, SESSION, "rule", &long).await;
     let small = || Some(session(OpenaiChat, 4_000));
     let refused = continue_from(&service, SESSION, "next", small()).await.unwrap_err();
-    assert_eq!((refused.kind(), refused.metadata("field")), ((Code::InvalidArgument, "INVALID_FIELD"), "continue_from"));
+    assert_eq!(
+        (refused.kind(), refused.metadata("field")),
+        ((Code::InvalidArgument, "INVALID_FIELD"), "continue_from")
+    );
     assert!(refused.message.contains("at most 300"), "{}", refused.message);
     for (source, kind) in [
         ("sessions/other", (Code::NotFound, "SESSION_NOT_FOUND")),

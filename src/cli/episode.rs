@@ -38,7 +38,8 @@ pub(super) async fn all(client: &mut Client, session: &str) -> anyhow::Result<Ve
     }
 }
 
-fn number(episode: &pb::Episode) -> &str {
+/// The number of an episode.
+pub(super) fn number(episode: &pb::Episode) -> &str {
     episode.name.rsplit('/').next().unwrap_or_default()
 }
 

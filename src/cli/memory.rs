@@ -1,10 +1,10 @@
 //! `turnkeep memory`.
 
-use super::output::print_text;
+use super::output::{print_text, time};
 use super::{Remote, episode, resource_name};
-use crate::client::Client;
+use crate::client::{Client, wire_format};
 use crate::format::{Role, Shown, TextKind, read, shown};
-use crate::markdown::{memory, wire_format};
+use crate::markdown::{self, Memory as Document};
 use crate::rpc::pb;
 use clap::{Args, Subcommand};
 use pb::read_transcript_response::Part;
@@ -42,17 +42,35 @@ impl Export {
         let session = resource_name(&self.session);
         let parent = || session.clone();
         let pins = client.memory.list_pins(pb::ListPinsRequest { parent: parent() }).await?.into_inner().pins;
-        let notes = client.memory.list_notes(pb::ListNotesRequest { parent: parent() }).await?.into_inner().notes;
+        let notes =
+            client.memory.list_notes(pb::ListNotesRequest { parent: parent() }).await?.into_inner().notes;
         let episodes = episode::all(&mut client, &session).await?;
         let newest = pb::ListCompactionsRequest { parent: parent(), page_size: 1, ..Default::default() };
         let newest = client.transcripts.list_compactions(newest).await?.into_inner().compactions.pop();
         let ledger = newest.map(|compaction| compaction.ledger).unwrap_or_default();
-        let goal = first_request(&mut client, session.clone()).await?;
-        let written = memory(&session, &goal, &pins, &notes, &ledger, &episodes);
+        let written = Document {
+            goal: first_request(&mut client, session.clone()).await?,
+            session,
+            pins: pins.into_iter().map(|pin| (pin.name, pin.text)).collect(),
+            notes: notes.into_iter().map(|note| (note.name, note.text)).collect(),
+            ledger,
+            episodes: episodes.into_iter().map(told).collect(),
+        }
+        .render();
         match &self.output {
             None => print_text(&written),
             Some(file) => Ok(std::fs::write(file, written)?),
         }
+    }
+}
+
+fn told(episode: pb::Episode) -> markdown::Episode {
+    markdown::Episode {
+        number: episode::number(&episode).to_owned(),
+        entries: (episode.first_seq, episode.last_seq),
+        time: time(episode.create_time.as_ref()),
+        model: episode.model,
+        text: episode.text,
     }
 }
 

@@ -95,14 +95,10 @@ pub(super) struct Put {
 impl Put {
     async fn run(self) -> anyhow::Result<()> {
         let mut client = self.remote.connect().await?;
-        let text = match self.text {
-            Some(text) => text,
-            None => {
-                let mut text = String::new();
-                std::io::stdin().lock().read_to_string(&mut text)?;
-                text
-            }
-        };
+        let mut text = self.text.clone().unwrap_or_default();
+        if self.text.is_none() {
+            std::io::stdin().lock().read_to_string(&mut text)?;
+        }
         let note = pb::Note { name: self.name, text, update_time: None };
         let request = pb::PutNoteRequest { parent: resource_name(&self.session), note: Some(note) };
         let note = client.memory.put_note(request).await?.into_inner();

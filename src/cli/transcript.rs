@@ -5,7 +5,7 @@ mod search;
 use super::import::Import;
 use super::output::{harmless, hex, name, print, print_json, progress, say, time};
 use super::{NO_CONTEXT_WINDOW, Remote, resource_name};
-use crate::client::Client;
+use crate::client::{Client, wire_format};
 use crate::clock;
 use crate::export::{self, Layout};
 use crate::markdown;
@@ -245,7 +245,7 @@ impl Export {
         let written = if self.verbatim {
             export::verbatim(bytes)?
         } else if self.markdown {
-            let mut transcript = markdown::Transcript::new(markdown::wire_format(header.format()));
+            let mut transcript = markdown::Transcript::new(wire_format(header.format()));
             let title = format!("# {}, version {}\n", resource_name(&self.session), header.version);
             let entries = payloads.iter().map(|(seq, payload)| transcript.entry(*seq, payload));
             std::iter::once(title).chain(entries).collect::<Vec<_>>().join("\n").into_bytes()

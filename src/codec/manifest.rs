@@ -121,8 +121,16 @@ impl From<&Session> for Config {
 impl Config {
     /// The session that has this configuration.
     pub fn into_session(self, id: SessionId, created_at: Micros) -> Session {
-        let Self { format, path, profile, labels, strip_rules, forked_from, continued_from, has_other_counts } =
-            self;
+        let Self {
+            format,
+            path,
+            profile,
+            labels,
+            strip_rules,
+            forked_from,
+            continued_from,
+            has_other_counts,
+        } = self;
         Session {
             id,
             format,

@@ -5,9 +5,7 @@ use super::notes::check_name;
 use super::restore::LiveWindow;
 use super::{Engine, Error};
 use crate::limits::{OPENING_ENTRIES_MAX, PIN_BYTES_MAX, PINS_MAX, PINS_PERCENT};
-use crate::model::{
-    Pin, RecordedState, Seq, Session, StateKind, Version, WindowState, WireFormat, percent,
-};
+use crate::model::{Pin, RecordedState, Seq, Session, StateKind, Version, WindowState, WireFormat, percent};
 use crate::store::meta::{BranchKey, SessionKey};
 use crate::tokens::TokenCounter;
 use crate::window::opening;

@@ -1,56 +1,70 @@
 //! What is remembered of a session, in one document.
 
 use super::embedded;
-use crate::rpc::pb;
-use prost_types::Timestamp;
 
-/// What is remembered of a session: its first request, pins, notes, what was done, and
-/// the episodes, the newest first. What there is none of is left out.
-pub fn memory(
-    session: &str,
-    goal: &str,
-    pins: &[pb::Pin],
-    notes: &[pb::Note],
-    ledger: &str,
-    episodes: &[pb::Episode],
-) -> String {
-    let mut parts = vec![format!("# Memory of {session}")];
-    if !goal.is_empty() {
-        parts.push("## First request".to_owned());
-        parts.push(embedded(goal, 2));
-    }
-    if !pins.is_empty() {
-        parts.push("## Pins".to_owned());
-        // The lines of a text stay in their item.
-        let item = |pin: &pb::Pin| format!("- **{}**: {}", pin.name, embedded(&pin.text, 6).replace('\n', "\n  "));
-        parts.push(pins.iter().map(item).collect::<Vec<_>>().join("\n"));
-    }
-    if !notes.is_empty() {
-        parts.push("## Notes".to_owned());
-    }
-    for note in notes {
-        parts.push(format!("### {}", note.name));
-        parts.push(embedded(&note.text, 3));
-    }
-    if !ledger.is_empty() {
-        parts.push("## Done so far".to_owned());
-        parts.push(embedded(ledger, 2));
-    }
-    if !episodes.is_empty() {
-        parts.push("## Episodes".to_owned());
-    }
-    for episode in episodes {
-        let number = episode.name.rsplit('/').next().unwrap_or_default();
-        let (first, last) = (episode.first_seq, episode.last_seq);
-        let by = if episode.model.is_empty() { "extracted" } else { &episode.model };
-        let at = time(episode.create_time.as_ref());
-        parts.push(format!("### Episode {number} · entries {first} to {last} · {at} · {by}"));
-        parts.push(embedded(&episode.text, 3));
-    }
-    parts.join("\n\n") + "\n"
+/// What is remembered of a session.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Its resource name.
+    pub session: String,
+    /// What the user asked first.
+    pub goal: String,
+    /// Names and texts of its pins.
+    pub pins: Vec<(String, String)>,
+    /// Names and texts of its notes.
+    pub notes: Vec<(String, String)>,
+    /// What was done, as it was read from the calls.
+    pub ledger: String,
+    /// Its episodes, the newest first.
+    pub episodes: Vec<Episode>,
 }
 
-fn time(at: Option<&Timestamp>) -> String {
-    let at = at.and_then(|at| jiff::Timestamp::new(at.seconds, 0).ok());
-    at.map(|at| at.to_string()).unwrap_or_default()
+/// A summary of what left a session's windows.
+#[derive(Clone, Debug, Default)]
+pub struct Episode {
+    /// Number of its compaction.
+    pub number: String,
+    /// First and last of the entries that left with it.
+    pub entries: (u64, u64),
+    /// When that was.
+    pub time: String,
+    /// The model that wrote the text; empty if code extracted it.
+    pub model: String,
+    /// The text.
+    pub text: String,
+}
+
+impl Memory {
+    /// The document. What there is none of is left out.
+    pub fn render(&self) -> String {
+        let mut parts = vec![format!("# Memory of {}", self.session)];
+        let mut section = |title: &str, content: Vec<String>| {
+            if !content.is_empty() {
+                parts.push(format!("## {title}"));
+                parts.extend(content);
+            }
+        };
+        let text = |text: &str| if text.is_empty() { vec![] } else { vec![embedded(text, 2)] };
+        section("First request", text(&self.goal));
+        // The lines of a text stay in their item.
+        let item = |(name, text): &(String, String)| {
+            format!("- **{name}**: {}", embedded(text, 6).replace('\n', "\n  "))
+        };
+        let pins: Vec<_> = self.pins.iter().map(item).collect();
+        section("Pins", if pins.is_empty() { pins } else { vec![pins.join("\n")] });
+        let note = |(name, text): &(String, String)| [format!("### {name}"), embedded(text, 3)];
+        section("Notes", self.notes.iter().flat_map(note).collect());
+        section("Done so far", text(&self.ledger));
+        section("Episodes", self.episodes.iter().flat_map(Episode::render).collect());
+        parts.join("\n\n") + "\n"
+    }
+}
+
+impl Episode {
+    fn render(&self) -> [String; 2] {
+        let Self { number, entries: (first, last), time, model, text } = self;
+        let by = if model.is_empty() { "extracted" } else { model };
+        let title = format!("### Episode {number} · entries {first} to {last} · {time} · {by}");
+        [title, embedded(text, 3)]
+    }
 }

@@ -34,28 +34,27 @@ fn a_text_does_not_break_out_of_its_section() {
 
 #[test]
 fn a_memory_has_a_section_for_each_thing_that_there_is() {
-    assert_eq!(memory("sessions/s", "", &[], &[], "", &[]), "# Memory of sessions/s\n");
-    let pins = [pb::Pin { name: "rule".into(), text: "never\nforget".into(), seq: 0 }];
-    let notes = [pb::Note { name: "port".into(), text: "# 5433".into(), update_time: None }];
-    let episode = pb::Episode {
-        name: "sessions/s/episodes/7".into(),
-        create_time: Some(prost_types::Timestamp { seconds: 0, nanos: 5 }),
-        first_seq: 1,
-        last_seq: 9,
+    let empty = Memory { session: "sessions/s".into(), ..Memory::default() };
+    assert_eq!(empty.render(), "# Memory of sessions/s\n");
+    let episode = Episode {
+        number: "7".into(),
+        entries: (1, 9),
+        time: "1970-01-01T00:00:00Z".into(),
+        model: String::new(),
         text: "## Goal\ncount".into(),
-        ..Default::default()
+    };
+    let full = Memory {
+        goal: "count\n".into(),
+        pins: vec![("rule".into(), "never\nforget".into()), ("b".into(), "c".into())],
+        notes: vec![("port".into(), "# 5433".into())],
+        ledger: "Made:\n- x".into(),
+        episodes: vec![episode],
+        ..empty
     };
     assert_eq!(
-        memory("sessions/s", "count\n", &pins, &notes, "Made:\n- x", &[episode]),
-        "# Memory of sessions/s\n\n## First request\n\ncount\n\n## Pins\n\n- **rule**: never\n  forget\n\n\
-         ## Notes\n\n### port\n\n#### 5433\n\n## Done so far\n\nMade:\n- x\n\n## Episodes\n\n\
+        full.render(),
+        "# Memory of sessions/s\n\n## First request\n\ncount\n\n## Pins\n\n- **rule**: never\n  forget\n\
+         - **b**: c\n\n## Notes\n\n### port\n\n#### 5433\n\n## Done so far\n\nMade:\n- x\n\n## Episodes\n\n\
          ### Episode 7 · entries 1 to 9 · 1970-01-01T00:00:00Z · extracted\n\n##### Goal\ncount\n"
     );
-}
-
-#[test]
-fn formats_on_the_wire_are_those_of_the_library() {
-    let all = (1..=6).filter_map(|number| pb::WireFormat::try_from(number).ok()).map(wire_format);
-    assert_eq!(all.collect::<Vec<_>>(), WireFormat::ALL);
-    assert_eq!(wire_format(pb::WireFormat::Unspecified), WireFormat::Opaque);
 }

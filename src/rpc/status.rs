@@ -87,9 +87,7 @@ pub fn to_status(error: &Error) -> Status {
         }
         Error::Contention { session, .. }
         | Error::ContextWindowUnknown { session }
-        | Error::NoteNotFound { session } => {
-            tell("session", session.resource_name());
-        }
+        | Error::NoteNotFound { session } => tell("session", session.resource_name()),
         Error::LineageTooDeep { limit } => {
             tell("limit", limit.to_string());
             details.add_precondition_failure_violation("LINEAGE_DEPTH", "session", "delete or start afresh");

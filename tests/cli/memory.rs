@@ -19,7 +19,8 @@ async fn notes_are_put_read_listed_and_deleted(backend: Backend) {
     served.run(&["transcript", "import", crate::CONVERSATION, "--session", "s"]).output();
     assert_eq!(served.run(&["note", "list", "s"]).output(), "");
     served.run(&["note", "put", "s", "port", "5433"]).output();
-    let [why] = served.run(&["note", "put", "s", "Why?", "licence\n- ü\n", "--json"]).json().try_into().unwrap();
+    let [why] =
+        served.run(&["note", "put", "s", "Why?", "licence\n- ü\n", "--json"]).json().try_into().unwrap();
     assert_has(&why, &json!({"name": "Why?", "text": "licence\n- ü\n"}));
     assert_eq!(served.run(&["note", "get", "s", "Why?"]).output(), "licence\n- ü\n");
     assert_eq!(served.run(&["note", "get", "s", "port"]).output(), "5433\n");
@@ -64,12 +65,16 @@ async fn what_is_remembered_is_exported_and_continued(backend: Backend) {
         - **rule**: never touch\n  migrations/\n\n## Notes\n\n### port\n\n5433\n\n";
     assert!(told.starts_with(head), "{told}");
     let last = &episode["last_seq"];
-    assert!(told.contains(&format!("\n## Episodes\n\n### Episode {number} · entries 1 to {last} · ")), "{told}");
+    assert!(
+        told.contains(&format!("\n## Episodes\n\n### Episode {number} · entries 1 to {last} · ")),
+        "{told}"
+    );
     let written = backend.data_dir().join("memory.md");
     served.run(&["memory", "export", "s", "--output", written.to_str().unwrap()]).output();
     assert_eq!(fs::read_to_string(written).unwrap(), told);
 
-    let next = ["session", "continue", "s", "next", "--label", "why=test", "--context-window", "9000", "--json"];
+    let next =
+        ["session", "continue", "s", "next", "--label", "why=test", "--context-window", "9000", "--json"];
     let [made] = served.run(&next).json().try_into().unwrap();
     let [source] = served.run(&["session", "show", "s", "--json", "--turns", "0"]).json().try_into().unwrap();
     let expected = json!({
@@ -98,7 +103,9 @@ async fn a_transcript_is_exported_as_markdown(backend: Backend) {
     ]);
     let file = backend.data_dir().join("short.json");
     fs::write(&file, messages.to_string()).unwrap();
-    served.run(&["transcript", "import", file.to_str().unwrap(), "--source", "anthropic", "--session", "s"]).output();
+    served
+        .run(&["transcript", "import", file.to_str().unwrap(), "--source", "anthropic", "--session", "s"])
+        .output();
     let told = served.run(&["transcript", "export", "s", "--markdown"]).output();
     let (title, rest) = told.split_once("\n\n").unwrap();
     assert!(title.starts_with("# sessions/s, version "), "{title}");

@@ -25,11 +25,8 @@ async fn summarize(service: &Service, numbers: std::ops::Range<usize>, summary: 
 }
 
 async fn page(service: &Service, size: i32, token: &str) -> Result<pb::ListEpisodesResponse, Refusal> {
-    let request = pb::ListEpisodesRequest {
-        parent: SESSION.to_owned(),
-        page_size: size,
-        page_token: token.to_owned(),
-    };
+    let request =
+        pb::ListEpisodesRequest { parent: SESSION.to_owned(), page_size: size, page_token: token.to_owned() };
     answer(service.client.memory.clone().list_episodes(request).await)
 }
 
@@ -39,10 +36,8 @@ async fn get(service: &Service, name: String) -> Result<pb::Episode, Refusal> {
 
 async fn start(backend: &Backend) -> Service {
     let service = Service::start(backend).await;
-    let session = pb::Session {
-        path: pb::CompressionPath::Interactive.into(),
-        ..session(OpenaiChat, CONTEXT)
-    };
+    let session =
+        pb::Session { path: pb::CompressionPath::Interactive.into(), ..session(OpenaiChat, CONTEXT) };
     service.create("s", session).await;
     service.append(SESSION, &[user(OpenaiChat, "count")]).await;
     service

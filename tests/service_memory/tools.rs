@@ -79,7 +79,8 @@ pub(super) async fn a_model_reads_entries_and_keeps_notes(backend: Backend) {
     assert_eq!([part, &rest].concat(), format!("## 4 · model\n\n{long}\n\n## 5 · model\n\ndone\n"));
     for (tool, arguments, problem) in [
         (read, json!({}), "error: missing field `first_seq`"),
-        (read, json!({"first_seq": 99}), "error: "),
+        (read, json!({"first_seq": 99}), "[nothing: the newest entry is 5]"),
+        (read, json!({"first_seq": 1, "at": 2}), "error: unknown field `at`"),
         ("get_note", json!({"name": "other"}), "error: session s has no note of that name"),
         ("put_note", json!({"name": "a/b", "text": "x"}), "error: note.name: must have 1 to 64 characters"),
         ("put_note", json!({"name": "a"}), "error: missing field `text`"),

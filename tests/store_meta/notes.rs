@@ -3,7 +3,9 @@
 use crate::stores::{Database, Line, on_both_databases, soon};
 use turnkeep::clock::Micros;
 use turnkeep::limits::{NOTE_BYTES_MAX, NOTES_BYTES_MAX, NOTES_MAX};
-use turnkeep::model::{BranchId, Note, RecordedState, StateKind, StateRecord, TenantId, Version, WindowState};
+use turnkeep::model::{
+    BranchId, Note, RecordedState, StateKind, StateRecord, TenantId, Version, WindowState,
+};
 use turnkeep::store::MetaStore;
 use turnkeep::store::meta::{CreateOutcome, NewSession, NoteOutcome, RebuiltRows, SessionKey};
 
@@ -181,7 +183,8 @@ async fn loaded_notes_are_as_those_that_were_put(database: Database) {
     };
     meta.load(loaded).await.unwrap();
     assert_eq!(meta.notes(&other.key).await.unwrap(), notes);
-    let rows = database.rows("SELECT count(*), count(DISTINCT session_id) FROM note GROUP BY name, bytes").await;
+    let rows =
+        database.rows("SELECT count(*), count(DISTINCT session_id) FROM note GROUP BY name, bytes").await;
     assert_eq!(rows, [["2", "2"], ["2", "2"]]);
 }
 

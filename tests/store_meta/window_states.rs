@@ -3,7 +3,8 @@
 use crate::stores::{Database, Line, branch_id, on_both_databases, soon};
 use turnkeep::clock::Micros;
 use turnkeep::model::{
-    BranchId, Cut, NoteNames, Pin, RecordedState, Seq, StateKind, StateRecord, Summary, TenantId, Version, WindowState,
+    BranchId, Cut, NoteNames, Pin, RecordedState, Seq, StateKind, StateRecord, Summary, TenantId, Version,
+    WindowState,
 };
 use turnkeep::store::MetaStore;
 use turnkeep::store::meta::{BranchKey, CommitOutcome, NewTurn, NewWindowState, RebuiltRows, TurnEntries};

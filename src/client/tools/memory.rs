@@ -1,8 +1,8 @@
 //! Answers to calls of the tools that read entries, and read and keep notes.
 
-use crate::client::Client;
+use crate::client::{Client, wire_format};
 use crate::limits::TRANSCRIPT_PAGE_CHARACTERS;
-use crate::markdown::{Transcript, wire_format};
+use crate::markdown::Transcript;
 use crate::rpc::pb;
 use pb::read_transcript_response::Part;
 use serde::Deserialize;
@@ -46,14 +46,14 @@ impl Client {
             at_version: None,
         };
         let mut parts = self.transcripts.read_transcript(request).await?.into_inner();
-        let mut format = pb::WireFormat::Unspecified;
+        let (mut format, mut newest) = (pb::WireFormat::Unspecified, 0);
         let mut skipped = first_character.unwrap_or_default();
         let mut text = String::new();
         let mut room = TRANSCRIPT_PAGE_CHARACTERS;
         while let Some(message) = parts.message().await? {
             let entries = match message.part {
                 Some(Part::Header(header)) => {
-                    format = header.format();
+                    (format, newest) = (header.format(), header.head_seq);
                     continue;
                 }
                 Some(Part::Entries(entries)) => entries.entries,
@@ -83,7 +83,7 @@ impl Client {
                 skipped = 0;
             }
         }
-        Ok(if text.is_empty() { "[nothing]".to_owned() } else { text })
+        Ok(if text.is_empty() { format!("[nothing: the newest entry is {newest}]") } else { text })
     }
 
     pub(super) async fn get_note(

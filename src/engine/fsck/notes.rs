@@ -27,8 +27,9 @@ impl Engine {
 }
 
 fn problem(notes: &[Note]) -> Option<Violation> {
-    let is_sound =
-        |note: &&Note| check_name("name", &note.name).is_ok() && (1..=NOTE_BYTES_MAX).contains(&note.text.len());
+    let is_sound = |note: &&Note| {
+        check_name("name", &note.name).is_ok() && (1..=NOTE_BYTES_MAX).contains(&note.text.len())
+    };
     if let Some(note) = notes.iter().find(|note| !is_sound(note)) {
         return Some(format!("its note {:?} is none that may be put", note.name));
     }

@@ -65,20 +65,15 @@ pub(super) async fn put(db: &dyn Database, key: &SessionKey, note: &Note) -> Res
     Ok(NoteOutcome::Put(kept))
 }
 
-const GET: Sql = Sql::both(
-    "SELECT name, updated_at, body FROM note WHERE tenant = $1 AND session_id = $2 AND name = $3",
-);
+const GET: Sql =
+    Sql::both("SELECT name, updated_at, body FROM note WHERE tenant = $1 AND session_id = $2 AND name = $3");
 
 fn read(row: &mut Row) -> Result<Note, StoreError> {
     Ok(Note { name: row.next()?, updated_at: rows::micros(row)?, text: row.next()? })
 }
 
 /// A note of a session.
-pub(super) async fn get(
-    db: &dyn Database,
-    key: &SessionKey,
-    name: &str,
-) -> Result<Option<Note>, StoreError> {
+pub(super) async fn get(db: &dyn Database, key: &SessionKey, name: &str) -> Result<Option<Note>, StoreError> {
     let found = db.query(Lane::Read, GET, args![&key.tenant, &key.session, name]).await?.pop();
     found.map(|mut row| read(&mut row)).transpose()
 }
