@@ -146,7 +146,7 @@ async fn it_runs_on_postgres_and_s3_by_the_variables_that_it_names() {
     ]);
     let block = format!("cd {}\n{block}", directory.path().display());
     let said = tokio::task::spawn_blocking(move || sh(&block, &variables)).await.unwrap();
-    assert!(said.contains("applied migrations [1, 2, 3]"), "{said}");
+    assert!(said.contains("applied migrations [1, 2, 3, 4]"), "{said}");
     assert!(said.contains("turnkeep has stopped"), "{said}");
 }
 
