@@ -113,7 +113,8 @@ async fn measure_server(backend: Backend, parts: usize) {
     let service = Service::start(&stores, &[]).await.unwrap();
     let mut client = service.client().await.unwrap();
     let session = pb::Session { format: pb::WireFormat::OpenaiChat.into(), ..Default::default() };
-    let create = pb::CreateSessionRequest { session_id: "s".to_owned(), session: Some(session) };
+    let create =
+        pb::CreateSessionRequest { session_id: "s".to_owned(), session: Some(session), ..Default::default() };
     client.sessions.create_session(create).await.unwrap();
     // What is allocated once is not of interest, nor is the vocabulary, which a count
     // of tokens waits for.

@@ -6,10 +6,13 @@
 mod audit;
 mod compact;
 mod compactions;
+mod episode;
 mod fsck;
 mod import;
+mod memory;
 mod migrate;
 mod models;
+mod note;
 mod output;
 mod pin;
 mod replay;
@@ -42,7 +45,7 @@ enum Command {
     Migrate(migrate::Migrate),
     /// Check the metadata against the blobs, or rebuild it from them
     Fsck(fsck::Fsck),
-    /// List, show, change, fork, rewind and delete sessions
+    /// List, show, change, fork, continue, rewind and delete sessions
     #[command(subcommand)]
     Session(session::Session),
     /// Show, search, export, import and follow transcripts
@@ -60,6 +63,15 @@ enum Command {
     /// List, put and delete texts that every window of a session shows
     #[command(subcommand)]
     Pin(pin::Pin),
+    /// List, read, put and delete the notes of a session
+    #[command(subcommand)]
+    Note(note::Note),
+    /// List and show the summaries of what left a session's windows
+    #[command(subcommand)]
+    Episode(episode::Episode),
+    /// Write what is remembered of a session as Markdown
+    #[command(subcommand)]
+    Memory(memory::Memory),
     /// List the models that the service knows
     Models(models::Models),
     /// List, show, search and download tool outputs
@@ -212,6 +224,9 @@ impl Cli {
             Command::Compactions(compactions) => compactions.run().await,
             Command::Audit(audit) => audit.run().await,
             Command::Pin(pin) => pin.run().await,
+            Command::Note(note) => note.run().await,
+            Command::Episode(episode) => episode.run().await,
+            Command::Memory(memory) => memory.run().await,
             Command::Models(models) => models.run(),
             Command::Output(output) => output.run().await,
             Command::Replay(replay) => replay.run().await,

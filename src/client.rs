@@ -7,6 +7,7 @@ mod tools;
 pub use tools::tools;
 
 use crate::limits::REQUEST_BYTES_MAX;
+use crate::model::WireFormat;
 use crate::rpc::pb;
 use pb::memory_service_client::MemoryServiceClient;
 use pb::model_service_client::ModelServiceClient;
@@ -87,7 +88,7 @@ pub struct Client {
     pub models: ModelServiceClient<Channel>,
     /// Sessions.
     pub sessions: SessionServiceClient<Channel>,
-    /// Pins.
+    /// Pins, notes and episodes.
     pub memory: MemoryServiceClient<Channel>,
     /// Tool outputs.
     pub outputs: ToolOutputServiceClient<Channel>,
@@ -168,6 +169,13 @@ impl Client {
     }
 }
 
+/// A format on the wire as the one of the library; one that is not known has no
+/// structure.
+pub fn wire_format(format: pb::WireFormat) -> WireFormat {
+    let name = format.as_str_name().trim_start_matches("WIRE_FORMAT_").to_ascii_lowercase().replace('_', "-");
+    WireFormat::ALL.into_iter().find(|format| format.as_str() == name).unwrap_or(WireFormat::Opaque)
+}
+
 /// A window that a worker holds; the default one is empty and holds nothing yet.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
@@ -204,5 +212,17 @@ impl Window {
             seqs: if is_all { vec![seq] } else { vec![] },
             tokens: 0,
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_on_the_wire_are_those_of_the_library() {
+        let all = (1..=6).filter_map(|number| pb::WireFormat::try_from(number).ok()).map(wire_format);
+        assert_eq!(all.collect::<Vec<_>>(), WireFormat::ALL);
+        assert_eq!(wire_format(pb::WireFormat::Unspecified), WireFormat::Opaque);
     }
 }

@@ -5,8 +5,10 @@ pub mod strip;
 
 mod cache;
 mod compact;
+mod continuation;
 mod delete;
 mod detached;
+mod episodes;
 mod fork;
 mod fsck;
 mod generation;
@@ -15,6 +17,7 @@ mod interactive;
 mod keys;
 mod leaving;
 mod log;
+mod notes;
 mod offload;
 mod output_blob;
 mod outputs;
@@ -54,6 +57,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use compact::{CompactRequest, CompactionPage, Strategy};
+pub use episodes::{Episode, EpisodePage};
 pub use error::{Error, Reason};
 pub use fork::ForkRequest;
 pub use fsck::{Finding, FsckOptions, FsckReport};

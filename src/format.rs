@@ -19,6 +19,7 @@ mod openai_content;
 mod openai_responses;
 mod parts;
 mod result_content;
+mod shown;
 mod texts;
 mod tool_result;
 
@@ -28,6 +29,7 @@ pub use inline_media::{InlineMedia, inline_media};
 pub use payload::{PayloadError, check_object, check_value, to_single_line};
 pub use reading::{Call, CallResult, MediaKind, Part, ProviderBlock, Reading, Role, Serving};
 pub use result_content::{ResultContent, result_contents, with_values};
+pub use shown::{Shown, shown};
 pub use texts::{Text, TextKind, texts};
 pub use tool_result::tool_result;
 

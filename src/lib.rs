@@ -9,8 +9,8 @@ pub mod entropy;
 
 pub mod model;
 
-#[cfg(feature = "server")]
 pub mod format;
+pub mod markdown;
 #[cfg(feature = "server")]
 pub mod tokens;
 

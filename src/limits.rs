@@ -228,6 +228,10 @@ pub const SEARCH_MATCH_SHOWN_CHARACTERS: usize = 500;
 /// Most tools that a search may name.
 pub const SEARCH_TOOL_NAMES_MAX: usize = 32;
 
+/// Most characters of a transcript that a model reads at once: a fifth of what a tool
+/// result may have by default.
+pub const TRANSCRIPT_PAGE_CHARACTERS: usize = 20_000;
+
 /// Largest zstd window that is accepted, as a power of two: what level 3 to 19
 /// write for inputs of our sizes, and a bound on a decoder's memory.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 25;
@@ -325,14 +329,28 @@ pub const LEDGER_PERCENT: u64 = 30;
 /// Losses that the record of a compaction lists.
 pub const AUDIT_LOSSES_MAX: usize = 200;
 
-/// Longest name of a pin, in characters.
-pub const PIN_NAME_CHARS_MAX: usize = 64;
+/// Longest name of a pin or note, in characters.
+pub const NAME_CHARS_MAX: usize = 64;
 /// Longest text of a pin, in bytes.
 pub const PIN_BYTES_MAX: usize = 8 * KIB;
 /// Most pins of a session: each window state holds them all.
 pub const PINS_MAX: usize = 200;
 /// Share of the usable window that pins may take, in percent.
 pub const PINS_PERCENT: u64 = 10;
+
+/// Entries within which a log is looked at for the system entries with which it begins,
+/// if there were pins before it.
+pub const OPENING_ENTRIES_MAX: u64 = 4;
+
+/// Longest text of a note, in bytes.
+pub const NOTE_BYTES_MAX: usize = 64 * KIB;
+/// Most notes of a session.
+pub const NOTES_MAX: usize = 200;
+/// Most bytes of a session's notes together: a manifest, which is written with each
+/// seal, and a list of them hold them all.
+pub const NOTES_BYTES_MAX: usize = MIB;
+/// Bytes of names of notes that a window shows: about 500 tokens.
+pub const NOTE_NAMES_BYTES_MAX: usize = 2 * KIB;
 
 /// Most window states that are read at once: each may have a summary and pins.
 pub const WINDOW_STATES_PAGE: u32 = 100;
@@ -366,8 +384,12 @@ pub const PROVIDER_ATTEMPTS_MAX: u32 = 4;
 pub const PROVIDER_BACKOFF: Duration = Duration::from_millis(500);
 
 const _: () = assert!(STREAM_CHUNK_BYTES * 2 < 4 * MIB);
-// Nearly all that a state may hold are its pins, of which JSON may escape each byte.
-const _: () = assert!(MANIFEST_WINDOW_STATES_MAX * PINS_MAX * PIN_BYTES_MAX * 6 < SEGMENT_RAW_BYTES_MAX);
+// Nearly all that a state may hold are its pins. JSON may escape each byte of them, and
+// of notes.
+const _: () = assert!(
+    (MANIFEST_WINDOW_STATES_MAX * PINS_MAX * PIN_BYTES_MAX + NOTES_BYTES_MAX) * 6 < SEGMENT_RAW_BYTES_MAX
+);
+const _: () = assert!(NOTES_BYTES_MAX + NOTES_MAX * 512 < 4 * MIB);
 const _: () = assert!(
     PREAMBLE_BYTES_MAX
         + REPAIRS_MAX * (2 * REPAIR_TEXT_BYTES_MAX + 10 * REPAIR_SEQS_MAX + 64)

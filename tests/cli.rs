@@ -10,6 +10,8 @@ mod command;
 mod growth;
 #[path = "support/llm.rs"]
 mod llm;
+#[path = "cli/memory.rs"]
+mod memory;
 #[path = "cli/models.rs"]
 mod models;
 #[path = "cli/operate.rs"]

@@ -132,6 +132,7 @@ async fn a_healthy_store_has_no_findings_and_is_counted(database: Database) {
         // The large turn takes `main` over half its context window; its fork and its
         // rewind carry that on.
         window_states: 3,
+        notes: 0,
         sessions: 3,
         // Two of `main`, of each fork, and of the deleted session.
         branches: 5,

@@ -15,12 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The layers from the bottom up, in the order of src/lib.rs: each may use those
 /// before it. `main` stands for src/main.rs.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "limits",
     "clock",
     "entropy",
     "model",
     "format",
+    "markdown",
     "tokens",
     "preview",
     "window",
@@ -46,11 +47,14 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("cli::audit", &["cli::compactions", "cli::output"]),
     ("cli::compact", &["cli::compactions", "cli::output"]),
     ("cli::compactions", &["cli::output", "cli::pin"]),
+    ("cli::episode", &["cli::output"]),
     ("cli::fsck", &["cli::output"]),
     ("cli::import", &["cli::output"]),
     ("cli::import::growth", &["cli::transcript"]),
+    ("cli::memory", &["cli::episode", "cli::output"]),
     ("cli::migrate", &["cli::output"]),
     ("cli::models", &["cli::output"]),
+    ("cli::note", &["cli::output"]),
     ("cli::pin", &["cli::output"]),
     ("cli::replay", &["cli::import", "cli::output", "cli::session", "cli::transcript"]),
     ("cli::session", &["cli::output"]),
@@ -65,9 +69,11 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("codec::segment", &["codec::digest", "codec::frame", "codec::line"]),
     ("engine::cache", &["engine::restore"]),
     ("engine::compact", &["engine::leaving", "engine::log", "engine::restore", "engine::window_state"]),
+    ("engine::continuation", &["engine::pins", "engine::sessions"]),
     ("engine::delete", &["engine::keys"]),
     ("engine::fork", &["engine::persist", "engine::sessions"]),
     ("engine::fsck", &["engine::error", "engine::keys", "engine::log", "engine::output_blob"]),
+    ("engine::fsck::notes", &["engine::notes"]),
     ("engine::held_outputs", &["engine::keys", "engine::upkeep"]),
     ("engine::interactive", &["engine::compact", "engine::leaving", "engine::summaries"]),
     ("engine::leaving", &["engine::log"]),
@@ -87,7 +93,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
             "engine::persist::request",
         ],
     ),
-    ("engine::pins", &["engine::compact"]),
+    ("engine::pins", &["engine::compact", "engine::notes", "engine::restore"]),
     ("engine::read", &["engine::log"]),
     ("engine::read_output", &["engine::output_blob"]),
     ("engine::rebuild", &["engine::fsck", "engine::persist"]),
@@ -124,6 +130,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("format::parts", &["format::json", "format::reading"]),
     ("format::payload", &["format::json"]),
     ("format::result_content", &["format::json"]),
+    ("format::shown", &["format::json", "format::reading", "format::texts"]),
     ("format::texts", &["format::json", "format::reading"]),
     ("import::claude_code", &["import::file", "import::json", "import::verbatim"]),
     ("import::claude_code::lines", &["import::json"]),
@@ -142,7 +149,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("rpc::compactions", &["rpc::convert", "rpc::pages", "rpc::pb", "rpc::transcript_service"]),
     ("rpc::convert", &["rpc::pb"]),
     ("rpc::details", &["rpc::status"]),
-    ("rpc::memory_service", &["rpc::compactions", "rpc::convert", "rpc::observe", "rpc::pb"]),
+    ("rpc::memory_service", &["rpc::compactions", "rpc::convert", "rpc::observe", "rpc::pages", "rpc::pb"]),
     ("rpc::model_service", &["rpc::convert", "rpc::observe", "rpc::pb"]),
     ("rpc::observe", &["rpc::status"]),
     ("rpc::search", &["rpc::convert", "rpc::pages", "rpc::pb"]),
@@ -164,6 +171,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
         &[
             "store::meta",
             "store::sql::connection",
+            "store::sql::notes",
             "store::sql::outputs",
             "store::sql::rows",
             "store::sql::seals",
@@ -188,6 +196,10 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ),
     ("store::sql::migrations", &["store::sql::connection"]),
     (
+        "store::sql::notes",
+        &["store::meta", "store::sql::connection", "store::sql::rows", "store::sql::sessions"],
+    ),
+    (
         "store::sql::outputs",
         &[
             "store::meta",
@@ -205,9 +217,11 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
         &[
             "store::meta",
             "store::sql::connection",
+            "store::sql::notes",
             "store::sql::rows",
             "store::sql::seals",
             "store::sql::turns",
+            "store::sql::window_states",
         ],
     ),
     ("store::sql::sqlite", &["store::sql::connection", "store::sql::pool"]),

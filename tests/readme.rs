@@ -146,7 +146,7 @@ async fn it_runs_on_postgres_and_s3_by_the_variables_that_it_names() {
     ]);
     let block = format!("cd {}\n{block}", directory.path().display());
     let said = tokio::task::spawn_blocking(move || sh(&block, &variables)).await.unwrap();
-    assert!(said.contains("applied migrations [1, 2, 3]"), "{said}");
+    assert!(said.contains("applied migrations [1, 2, 3, 4]"), "{said}");
     assert!(said.contains("turnkeep has stopped"), "{said}");
 }
 
@@ -159,7 +159,11 @@ mod worker {
     async fn work(address: &str) -> Result<(), Box<dyn std::error::Error>> {
         let mut client = Client::connect(address).await?; // http://127.0.0.1:50051
         let session = pb::Session { format: pb::WireFormat::OpenaiChat.into(), ..Default::default() };
-        let create = pb::CreateSessionRequest { session_id: "demo".into(), session: Some(session) };
+        let create = pb::CreateSessionRequest {
+            session_id: "demo".into(),
+            session: Some(session),
+            ..Default::default()
+        };
         client.sessions.create_session(create).await?;
         let mut window = Window::default();
         while there_is_work() {
@@ -245,7 +249,11 @@ mod worker {
     pub(super) async fn calls_a_tool(address: &str) {
         let mut client = Client::connect(address).await.unwrap();
         let session = pb::Session { format: pb::WireFormat::OpenaiChat.into(), ..Default::default() };
-        let create = pb::CreateSessionRequest { session_id: "demo".into(), session: Some(session) };
+        let create = pb::CreateSessionRequest {
+            session_id: "demo".into(),
+            session: Some(session),
+            ..Default::default()
+        };
         client.sessions.create_session(create).await.unwrap();
         let preview = tools::content(&mut client, "build", "{}").await;
         assert!(preview.len() < 80_000 && !preview.contains("E0308"), "{preview}");

@@ -306,7 +306,8 @@ async fn wrong_sessions_are_refused(backend: Backend) {
     {
         is_of_field(service.try_create(id, of_format(OpenaiChat)).await, "session_id", problem);
     }
-    let request = pb::CreateSessionRequest { session_id: "s".to_owned(), session: None };
+    let request =
+        pb::CreateSessionRequest { session_id: "s".to_owned(), session: None, ..Default::default() };
     let status = service.client.sessions.clone().create_session(request).await.unwrap_err();
     is_of_field(Err::<(), _>(Refusal::from(status)), "session", "is required");
     assert_eq!(service.list(pb::ListSessionsRequest::default()).await.unwrap().sessions, []);
@@ -567,8 +568,11 @@ async fn failures_carry_all_their_details(backend: Backend) {
     let session_type = "turnkeep.v1.Session".to_owned();
     let status = sessions().get_session(get).await.unwrap_err();
     assert_eq!(resource(status), (session_type.clone(), "sessions/none".to_owned()));
-    let create =
-        pb::CreateSessionRequest { session_id: "s".to_owned(), session: Some(of_format(OpenaiChat)) };
+    let create = pb::CreateSessionRequest {
+        session_id: "s".to_owned(),
+        session: Some(of_format(OpenaiChat)),
+        ..Default::default()
+    };
     let status = sessions().create_session(create).await.unwrap_err();
     assert_eq!(resource(status), (session_type, SESSION.to_owned()));
     let list = snapshot(SESSION, &[r#"{"a":1}"#]);

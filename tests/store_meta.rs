@@ -15,6 +15,8 @@ mod deletions;
 mod generations;
 #[path = "store_meta/held_outputs.rs"]
 mod held_outputs;
+#[path = "store_meta/notes.rs"]
+mod notes;
 #[path = "store_meta/outputs.rs"]
 mod outputs;
 #[path = "store_meta/seals.rs"]

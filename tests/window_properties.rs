@@ -21,7 +21,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestCaseError;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use turnkeep::format::{self, CallTracker};
+use turnkeep::format::{self, CallTracker, json};
 use turnkeep::model::Tokenizer;
 use turnkeep::model::{
     CallState, Entry, EntryKind, Item, NextStep, Origin, Repair, RepairKind, Seq, UnansweredCall, WireFormat,
@@ -146,10 +146,10 @@ proptest! {
     #[test]
     fn an_entry_is_mended_once_and_copied_only_then((format, Log(log)) in any_marred_log()) {
         for entry in &log {
-            let admitted = admit(format, &entry.payload);
+            let admitted = admit(format, &entry.payload, json::Value::of(&entry.payload));
             let is_same = admitted.payload.as_ptr() == entry.payload.as_ptr();
             prop_assert_eq!(admitted.mends.is_empty(), is_same, "{:?}", admitted);
-            let again = admit(format, &admitted.payload);
+            let again = admit(format, &admitted.payload, json::Value::of(&admitted.payload));
             prop_assert_eq!((again.payload, again.mends), (admitted.payload, vec![]));
         }
     }
@@ -213,7 +213,7 @@ proptest! {
             let mut has_late_result = false;
             if entry.kind == EntryKind::Message {
                 let mut tracker = CallTracker::new(format, state);
-                let reading = format::read(format, &admit(format, &entry.payload).payload).into_calls();
+                let reading = format::read(format, &admit(format, &entry.payload, json::Value::of(&entry.payload)).payload).into_calls();
                 has_late_result = tracker.push(entry.seq, &reading).has_late_result();
                 // It is stored between turns.
                 state = serde_json::from_value(serde_json::to_value(tracker.state()).unwrap()).unwrap();

@@ -89,6 +89,7 @@ impl Fsck {
                 ("segments", report.segments),
                 ("outputs", report.outputs),
                 ("window states", report.window_states),
+                ("notes", report.notes),
                 ("entries compared", report.entries),
                 ("orphans", report.orphans),
             ];
@@ -122,6 +123,7 @@ impl Fsck {
                 ("segments", report.segments),
                 ("outputs", report.outputs),
                 ("window states", report.window_states),
+                ("notes", report.notes),
             ];
             print_counts(&counts, &report.findings)?;
         }

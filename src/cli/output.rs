@@ -3,7 +3,7 @@
 use crate::rpc::pb;
 use indicatif::{ProgressBar, ProgressStyle};
 use prost_types::Timestamp;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 /// Prints a line to standard output.
 pub(super) fn print(line: &str) -> anyhow::Result<()> {
@@ -20,6 +20,19 @@ pub(super) fn harmless(text: &str) -> String {
 /// Prints a value as a line of JSON.
 pub(super) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string(value)?)
+}
+
+/// Prints a text as it is, or, on a terminal, so that it does nothing to it.
+pub(super) fn print_text(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if out.is_terminal() {
+        return text.lines().try_for_each(|line| Ok(writeln!(out, "{}", harmless(line))?));
+    }
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        writeln!(out)?;
+    }
+    Ok(())
 }
 
 /// Tells a person something.
@@ -116,6 +129,9 @@ pub(super) fn session_json(session: &pb::Session) -> serde_json::Value {
         "create_time": time(session.create_time.as_ref()),
         "update_time": time(session.update_time.as_ref()),
         "forked_from": session.forked_from.as_ref().map(|origin| {
+            serde_json::json!({"session": origin.session, "version": origin.version})
+        }),
+        "continued_from": session.continued_from.as_ref().map(|origin| {
             serde_json::json!({"session": origin.session, "version": origin.version})
         }),
     })

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// List, show, change, fork, rewind and delete sessions.
+/// List, show, change, fork, continue, rewind and delete sessions.
 #[derive(Debug, Subcommand)]
 pub(super) enum Session {
     /// List sessions, the newest first
@@ -22,6 +22,8 @@ pub(super) enum Session {
     Update(Update),
     /// Create a session whose log begins with another's
     Fork(Fork),
+    /// Create a session with an empty log, and the pins and notes of another
+    Continue(Continue),
     /// Take a session back to an earlier version
     Rewind(Rewind),
     /// Delete a session
@@ -35,6 +37,7 @@ impl Session {
             Self::Show(show) => show.run().await,
             Self::Update(update) => update.run().await,
             Self::Fork(fork) => fork.run().await,
+            Self::Continue(continued) => continued.run().await,
             Self::Rewind(rewind) => rewind.run().await,
             Self::Delete(delete) => delete.run().await,
         }
@@ -318,6 +321,45 @@ impl Rewind {
             request_id: fresh_request_id(),
         };
         let session = client.sessions.rewind_session(request).await?.into_inner();
+        print_session(&self.remote, &session)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Continue {
+    #[command(flatten)]
+    remote: Remote,
+    /// The session whose pins and notes the new one begins with
+    source: String,
+    /// Id of the new session; minted if not given
+    #[arg(default_value = "")]
+    new: String,
+    /// A label of the new session; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
+impl Continue {
+    async fn run(self) -> anyhow::Result<()> {
+        let mut client = self.remote.connect().await?;
+        let source = resource_name(&self.source);
+        let get = pb::GetSessionRequest { name: source.clone() };
+        let old = client.sessions.get_session(get).await?.into_inner();
+        let profile = self.profile.change(old.profile.as_ref().unwrap_or(&pb::ModelProfile::default()));
+        // Nothing that is given makes a configuration of its own necessary.
+        let session = (profile.is_some() || !self.labels.is_empty()).then(|| pb::Session {
+            format: old.format,
+            path: old.path,
+            profile: profile.or(old.profile),
+            labels: self.labels.into_iter().collect(),
+            strip_rules: old.strip_rules,
+            preamble: old.preamble,
+            ..Default::default()
+        });
+        let request = pb::CreateSessionRequest { session_id: self.new, session, continue_from: source };
+        let session = client.sessions.create_session(request).await?.into_inner();
         print_session(&self.remote, &session)
     }
 }

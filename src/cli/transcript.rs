@@ -5,9 +5,10 @@ mod search;
 use super::import::Import;
 use super::output::{harmless, hex, name, print, print_json, progress, say, time};
 use super::{NO_CONTEXT_WINDOW, Remote, resource_name};
-use crate::client::Client;
+use crate::client::{Client, wire_format};
 use crate::clock;
 use crate::export::{self, Layout};
+use crate::markdown;
 use crate::rpc::pb;
 use clap::{Args, Subcommand};
 use pb::read_transcript_response::Part;
@@ -216,6 +217,9 @@ pub(super) struct Export {
     /// One array instead of a message a line
     #[arg(long, conflicts_with = "verbatim")]
     array: bool,
+    /// Write the conversation as Markdown, for people to read
+    #[arg(long, conflicts_with_all = ["verbatim", "array"])]
+    markdown: bool,
     /// Where to write; standard output if not given
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -231,17 +235,23 @@ impl Export {
         let header = read(&mut client, request, |entry| {
             bar.inc(1);
             if entry.kind == i32::from(wanted) {
-                payloads.push(entry.payload);
+                payloads.push((entry.seq, entry.payload));
             }
             Ok(())
         })
         .await?;
         bar.finish_and_clear();
+        let bytes = payloads.iter().map(|(_, payload)| payload.as_ref());
         let written = if self.verbatim {
-            export::verbatim(payloads.iter().map(AsRef::as_ref))?
+            export::verbatim(bytes)?
+        } else if self.markdown {
+            let mut transcript = markdown::Transcript::new(wire_format(header.format()));
+            let title = format!("# {}, version {}\n", resource_name(&self.session), header.version);
+            let entries = payloads.iter().map(|(seq, payload)| transcript.entry(*seq, payload));
+            std::iter::once(title).chain(entries).collect::<Vec<_>>().join("\n").into_bytes()
         } else {
             let layout = if self.array { Layout::JsonArray } else { Layout::JsonLines };
-            export::plain(payloads.iter().map(AsRef::as_ref), layout)
+            export::plain(bytes, layout)
         };
         match &self.output {
             None => std::io::stdout().lock().write_all(&written)?,

@@ -1,6 +1,8 @@
 //! The tools with which a model gets at what its messages leave out: their
 //! definitions, and the answers to calls of them.
 
+mod memory;
+
 use super::{Client, ClientError};
 use crate::model::WireFormat;
 use crate::rpc::pb;
@@ -13,11 +15,15 @@ use tonic::Code;
 
 const READ: &str = "read_tool_output";
 const SEARCH: &str = "search_transcript";
+const ENTRIES: &str = "read_transcript";
+const GET_NOTE: &str = "get_note";
+const PUT_NOTE: &str = "put_note";
 
-/// A tool: name, description and parameters, of which the first is required.
+/// A tool: name, description and parameters, of which the first ones are required.
 struct Tool {
     name: &'static str,
     description: &'static str,
+    required: usize,
     parameters: &'static [(&'static str, Kind, &'static str)],
 }
 
@@ -31,13 +37,14 @@ enum Kind {
     Roles,
 }
 
-const TOOLS: [Tool; 2] = [
+const TOOLS: [Tool; 5] = [
     Tool {
         name: READ,
         description: "Reads a part of a tool output that was too long to be shown whole. Its preview \
             names the ref. Give at most one of: a range of lines, a range of bytes, or a pattern to search \
             for. Without any of them it reads from the beginning. A long part comes in pages: the answer \
             says where to go on.",
+        required: 1,
         parameters: &[
             ("ref", Kind::Text, "The ref in the preview, such as turnkeep://sessions/.../outputs/..."),
             (
@@ -65,6 +72,7 @@ const TOOLS: [Tool; 2] = [
             longer see. Use it to look up what you knew earlier: a path, an error, a decision, a command. \
             The newest matches come first, each with its entry's number (seq) and the text around it. If \
             there may be more, the answer gives a page_token to go on with.",
+        required: 1,
         parameters: &[
             ("pattern", Kind::Text, "Text to search for"),
             ("is_regex", Kind::Flag, REGEX),
@@ -87,6 +95,41 @@ const TOOLS: [Tool; 2] = [
             ),
             ("matches_max", Kind::Integer, "Most matches to show: 50 if not given, at most 1000"),
             ("page_token", Kind::Text, "Where to go on: from the answer before, with all else as it was"),
+        ],
+    },
+    Tool {
+        name: ENTRIES,
+        description: "Reads entries of this conversation as they were, also those that you no longer see: \
+            what was said, tool calls with their arguments, and results. The numbers of entries (seq) are \
+            those that search_transcript tells. A long part comes in pages: the answer says where to go on.",
+        required: 1,
+        parameters: &[
+            ("first_seq", Kind::Integer, "First entry to read; entries are counted from 1"),
+            ("last_seq", Kind::Integer, "Last entry to read; the newest if not given"),
+            (
+                "first_character",
+                Kind::Integer,
+                "Where to go on within a long entry, counted from 0: from the answer before",
+            ),
+        ],
+    },
+    Tool {
+        name: GET_NOTE,
+        description: "Reads a note that was kept with put_note, in this conversation or in one before it. \
+            Without a name it lists the names of all notes.",
+        required: 0,
+        parameters: &[("name", Kind::Text, "Name of the note")],
+    },
+    Tool {
+        name: PUT_NOTE,
+        description: "Keeps a note that outlives this conversation's window: what you will need later and \
+            cannot look up elsewhere, such as findings, decisions with their reasons, or the state of long \
+            work. It replaces the note of the same name. You will be shown the names of notes, and get_note \
+            reads them.",
+        required: 2,
+        parameters: &[
+            ("name", Kind::Text, "Its name: a few words, at most 64 characters, without slashes"),
+            ("text", Kind::Text, "The whole text of the note, at most 64 KiB"),
         ],
     },
 ];
@@ -154,7 +197,7 @@ fn schema(tool: &Tool, type_name: fn(&str) -> String) -> Value {
         ((*name).to_owned(), property)
     };
     let properties: Map<_, _> = tool.parameters.iter().map(property).collect();
-    let required: Vec<_> = tool.parameters.iter().take(1).map(|(name, ..)| *name).collect();
+    let required: Vec<_> = tool.parameters.iter().take(tool.required).map(|(name, ..)| *name).collect();
     json!({"type": type_name("object"), "properties": properties, "required": required})
 }
 
@@ -235,6 +278,30 @@ impl SearchArguments {
     }
 }
 
+/// A call with its arguments.
+enum Call {
+    ReadOutput(ReadArguments),
+    Search(SearchArguments),
+    ReadEntries(memory::EntriesArguments),
+    GetNote(memory::GetNoteArguments),
+    PutNote(memory::PutNoteArguments),
+}
+
+impl Call {
+    /// A call of one of the tools; nothing if it is of another.
+    fn parse(tool: &str, arguments: &str) -> Option<serde_json::Result<Self>> {
+        use serde_json::from_str;
+        Some(match tool {
+            READ => from_str(arguments).map(Self::ReadOutput),
+            SEARCH => from_str(arguments).map(Self::Search),
+            ENTRIES => from_str(arguments).map(Self::ReadEntries),
+            GET_NOTE => from_str(arguments).map(Self::GetNote),
+            PUT_NOTE => from_str(arguments).map(Self::PutNote),
+            _ => return None,
+        })
+    }
+}
+
 impl Client {
     /// Answers a call of one of the [`tools`] that a model made, with its arguments as
     /// JSON: the text of the tool result. `session` is the resource name of its
@@ -246,16 +313,17 @@ impl Client {
         tool: &str,
         arguments: &str,
     ) -> Result<Option<String>, ClientError> {
-        let answer = match tool {
-            READ => match serde_json::from_str::<ReadArguments>(arguments) {
-                Ok(arguments) => self.read_output(arguments.request()).await,
-                Err(error) => return Ok(Some(format!("error: {error}"))),
-            },
-            SEARCH => match serde_json::from_str::<SearchArguments>(arguments) {
-                Ok(arguments) => self.search(arguments.request(session)).await,
-                Err(error) => return Ok(Some(format!("error: {error}"))),
-            },
-            _ => return Ok(None),
+        let call = match Call::parse(tool, arguments) {
+            Some(Ok(call)) => call,
+            Some(Err(error)) => return Ok(Some(format!("error: {error}"))),
+            None => return Ok(None),
+        };
+        let answer = match call {
+            Call::ReadOutput(arguments) => self.read_output(arguments.request()).await,
+            Call::Search(arguments) => self.search(arguments.request(session)).await,
+            Call::ReadEntries(arguments) => self.read_entries(session, arguments).await,
+            Call::GetNote(arguments) => self.get_note(session, arguments).await,
+            Call::PutNote(arguments) => self.put_note(session, arguments).await,
         };
         match answer {
             Ok(text) => Ok(Some(text)),

@@ -6,7 +6,7 @@ use crate::codec::segment::BranchLine;
 use crate::codec::{CodecError, frame};
 use crate::limits::{PREAMBLE_BYTES_MAX, SEGMENT_RAW_BYTES_MAX};
 use crate::model::{
-    BranchId, CompressionPath, ForkOrigin, GenerationId, Labels, ModelProfile, Preamble, RecordedState,
+    BranchId, CompressionPath, ForkOrigin, GenerationId, Labels, ModelProfile, Note, Preamble, RecordedState,
     Session, SessionId, TenantId, Version, WireFormat,
 };
 use bytes::Bytes;
@@ -44,6 +44,9 @@ pub struct Manifest {
     /// The newest window state of each of its newest branches, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub window_states: Vec<RecordedState>,
+    /// Its notes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Note>,
     /// The writer generation that made it.
     pub writer: GenerationId,
 }
@@ -67,6 +70,9 @@ pub struct Config {
     /// Where it was forked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkOrigin>,
+    /// Whose pins and notes it began with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continued_from: Option<ForkOrigin>,
     /// Whether tokens were counted by another tokenizer than the profile's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_other_counts: bool,
@@ -95,6 +101,7 @@ impl From<&Session> for Config {
             labels,
             strip_rules,
             forked_from,
+            continued_from,
             has_other_counts,
             created_at: _,
         } = session;
@@ -105,6 +112,7 @@ impl From<&Session> for Config {
             labels: labels.clone(),
             strip_rules: strip_rules.clone(),
             forked_from: forked_from.clone(),
+            continued_from: continued_from.clone(),
             has_other_counts: *has_other_counts,
         }
     }
@@ -113,8 +121,28 @@ impl From<&Session> for Config {
 impl Config {
     /// The session that has this configuration.
     pub fn into_session(self, id: SessionId, created_at: Micros) -> Session {
-        let Self { format, path, profile, labels, strip_rules, forked_from, has_other_counts } = self;
-        Session { id, format, path, profile, labels, strip_rules, forked_from, has_other_counts, created_at }
+        let Self {
+            format,
+            path,
+            profile,
+            labels,
+            strip_rules,
+            forked_from,
+            continued_from,
+            has_other_counts,
+        } = self;
+        Session {
+            id,
+            format,
+            path,
+            profile,
+            labels,
+            strip_rules,
+            forked_from,
+            continued_from,
+            has_other_counts,
+            created_at,
+        }
     }
 }
 

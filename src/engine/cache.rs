@@ -125,6 +125,7 @@ mod tests {
                 labels: Labels::new(),
                 strip_rules: vec![],
                 forked_from: None,
+                continued_from: None,
                 has_other_counts: false,
                 created_at: at,
             },

@@ -165,7 +165,8 @@ impl Engine {
                 let tokens = assembled.assembler.window(false).tokens();
                 (propose(&tip, &assembled)?, assembled.state.clone(), tokens)
             };
-            let Some(proposal) = proposal else { return Ok(None) };
+            let Some(mut proposal) = proposal else { return Ok(None) };
+            self.name_notes(key, &mut proposal.state, &live).await?;
             let number = tip.head.window_state + 1;
             (tip.head.window_state, tip.head.window_revision) = (number, tip.head.window_revision + 1);
             let (next, findings) = self.revised(key, &tip, &at, before, &proposal).await?;

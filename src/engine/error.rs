@@ -39,6 +39,8 @@ pub enum Reason {
     ContextWindowUnknown,
     /// The session has no such compaction.
     CompactionNotFound,
+    /// The session has no such note.
+    NoteNotFound,
     /// The line of forks and rewinds is as long as it may be.
     LineageTooDeep,
     /// The metadata store cannot be reached.
@@ -65,7 +67,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::InvalidField,
         Self::SessionNotFound,
         Self::SessionExists,
@@ -81,6 +83,7 @@ impl Reason {
         Self::WindowCannotFit,
         Self::ContextWindowUnknown,
         Self::CompactionNotFound,
+        Self::NoteNotFound,
         Self::LineageTooDeep,
         Self::MetadataUnavailable,
         Self::ObjectsUnavailable,
@@ -112,6 +115,7 @@ impl Reason {
             Self::WindowCannotFit => "WINDOW_CANNOT_FIT",
             Self::ContextWindowUnknown => "CONTEXT_WINDOW_UNKNOWN",
             Self::CompactionNotFound => "COMPACTION_NOT_FOUND",
+            Self::NoteNotFound => "NOTE_NOT_FOUND",
             Self::LineageTooDeep => "LINEAGE_TOO_DEEP",
             Self::MetadataUnavailable => "METADATA_UNAVAILABLE",
             Self::ObjectsUnavailable => "OBJECTS_UNAVAILABLE",
@@ -264,6 +268,12 @@ pub enum Error {
         session: SessionId,
         /// Its number.
         number: u64,
+    },
+    /// The session has no such note.
+    #[error("session {session} has no note of that name")]
+    NoteNotFound {
+        /// The session.
+        session: SessionId,
     },
     /// The line of forks and rewinds is as long as it may be.
     #[error("the session lies at the end of {limit} forks and rewinds, the most that there may be")]
@@ -421,6 +431,7 @@ impl Error {
             Self::WindowCannotFit { .. } => Reason::WindowCannotFit,
             Self::ContextWindowUnknown { .. } => Reason::ContextWindowUnknown,
             Self::CompactionNotFound { .. } => Reason::CompactionNotFound,
+            Self::NoteNotFound { .. } => Reason::NoteNotFound,
             Self::LineageTooDeep { .. } => Reason::LineageTooDeep,
             Self::Unavailable { what: Dependency::Metadata, .. } => Reason::MetadataUnavailable,
             Self::Unavailable { what: Dependency::Objects, .. } => Reason::ObjectsUnavailable,

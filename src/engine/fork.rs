@@ -159,6 +159,7 @@ impl Engine {
             id: key.session.clone(),
             labels: request.labels.clone(),
             forked_from: Some(ForkOrigin { session: request.source.session.clone(), version: base.version }),
+            continued_from: None,
             created_at: now,
             ..tip.session.clone()
         };
@@ -174,6 +175,7 @@ impl Engine {
             preamble,
             source: Some((request.source.session.clone(), base.branch.clone())),
             window_state: (tip.head.window_state, tip.head.window_offset),
+            opening: None,
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Checking metadata against blobs.
 
+mod notes;
 mod window_states;
 
 use super::error::digest_mismatch;
@@ -48,6 +49,8 @@ pub struct FsckReport {
     pub outputs: u64,
     /// Window states that were checked.
     pub window_states: u64,
+    /// Notes that were checked.
+    pub notes: u64,
     /// Entries that were read and compared; 0 unless the check was deep.
     pub entries: u64,
     /// Blobs that no row names; the sweep erases them when it can know that no
@@ -91,7 +94,8 @@ impl Engine {
             after = Some(last.clone());
             for key in sessions {
                 report.sessions += 1;
-                if let Some(problem) = self.check_session(&key).await? {
+                let problem = self.check_session(&key).await?;
+                for problem in problem.into_iter().chain(self.check_notes(&key, report).await?) {
                     let place = format!("{}/{}", key.tenant, key.session.resource_name());
                     report.findings.push(Finding { place, problem });
                 }

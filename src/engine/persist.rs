@@ -56,6 +56,7 @@ impl Engine {
             let reply = engine.persist_detached(request).await;
             drop(held);
             if reply.is_ok() {
+                engine.open_window(&key).await;
                 engine.truncate_if_over(&key).await;
                 engine.tend(&key).await;
             }

@@ -1,9 +1,11 @@
 //! Pins: literals that every window of a session shows.
 
 use super::compact::Proposal;
+use super::notes::check_name;
+use super::restore::LiveWindow;
 use super::{Engine, Error};
-use crate::limits::{PIN_BYTES_MAX, PIN_NAME_CHARS_MAX, PINS_MAX, PINS_PERCENT};
-use crate::model::{Pin, RecordedState, StateKind, Version, WindowState, WireFormat, percent};
+use crate::limits::{OPENING_ENTRIES_MAX, PIN_BYTES_MAX, PINS_MAX, PINS_PERCENT};
+use crate::model::{Pin, RecordedState, Seq, Session, StateKind, Version, WindowState, WireFormat, percent};
 use crate::store::meta::{BranchKey, SessionKey};
 use crate::tokens::TokenCounter;
 use crate::window::opening;
@@ -81,22 +83,20 @@ impl Engine {
     }
 
     /// After a rewind or fork: records the state that the log has now, with the pins
-    /// that `source` has, but for those that were found in what it does not have. A
-    /// failure leaves the window of that version, with the pins of its time.
+    /// that `source` has, but for those that were found in what it does not have, and
+    /// the names of its notes. A failure leaves the window of that version, with the
+    /// pins of its time.
     pub(super) async fn carry_pins(&self, source: &SessionKey, number: u64, key: &SessionKey) {
-        if number == 0 {
-            return;
-        }
         let carried = async {
+            if number == 0 && self.note_names(key).await?.is_empty() {
+                return Ok(None);
+            }
             let pins = self.newest_of_session(source, number).await?.map(|found| found.state.pins);
             let pins = pins.unwrap_or_default();
             self.revise_window(key, |tip, assembled| {
                 let mut state = WindowState::clone(&assembled.state);
                 state.pins.clone_from(&pins);
                 state.pins.retain(|pin| pin.seq.is_none_or(|seq| seq <= tip.turn.last_seq));
-                if state.cut.is_none() && !state.pins.is_empty() {
-                    state.cut = opening(&assembled.assembler.window(false));
-                }
                 let (kind, cause) = (StateKind::Rewind, String::new());
                 Ok(Some(Proposal::keeping_all(kind, state, cause)))
             })
@@ -121,19 +121,13 @@ impl Engine {
             if state.pins == assembled.state.pins {
                 return Ok(None);
             }
-            let counter = TokenCounter::new(tip.session.format, tip.session.tokenizer());
-            let tokens: u64 = state.pins.iter().map(|pin| counter.count_text(&pin.text)).sum();
-            let budget = tip.session.profile.room(None, 0).map(|room| percent(room.usable(), PINS_PERCENT));
             let grows = state.pins.len() >= assembled.state.pins.len();
-            if let Some(budget) = budget.filter(|budget| grows && tokens > *budget) {
+            if let Some((tokens, budget)) = over_budget(&tip.session, &state.pins).filter(|_| grows) {
                 let problem = format!("would make pins of {tokens} tokens; at most {budget} are allowed");
                 return Err(Error::invalid("pin.text", problem));
             }
             if state.pins.len() > PINS_MAX {
                 return Err(Error::invalid("pin", format!("is one more than the {PINS_MAX} allowed")));
-            }
-            if state.cut.is_none() {
-                state.cut = opening(&assembled.assembler.window(false));
             }
             let (kind, cause) = (StateKind::Pins, String::new());
             Ok(Some(Proposal::keeping_all(kind, state, cause)))
@@ -141,15 +135,54 @@ impl Engine {
         .await
         .map(drop)
     }
+
+    /// After one of the first turns of a session that had pins or notes before: lets
+    /// these come after the system entries with which the log begins. A failure leaves
+    /// the window as it is.
+    pub(super) async fn open_window(&self, key: &SessionKey) {
+        let Some(cached) = self.inner.caches.tips.get(key) else { return };
+        if cached.tip.head.window_state == 0 || cached.tip.turn.first_seq > Seq(OPENING_ENTRIES_MAX) {
+            return;
+        }
+        let opened = self.revise_window(key, |_, assembled| {
+            let is_open = assembled.state.cut.is_some() || !assembled.state.shows_memory();
+            let cut = opening(&assembled.assembler.window(false)).filter(|_| !is_open);
+            Ok(cut.map(|cut| {
+                let state = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
+                Proposal::keeping_all(StateKind::Pins, state, String::new())
+            }))
+        });
+        if let Err(error) = opened.await {
+            tracing::warn!(session = %key.session, error = %error, "a window was not opened");
+        }
+    }
+
+    /// Has a state that is about to be recorded name the session's notes, and lets what
+    /// windows remember come after the system entries with which the log begins.
+    pub(super) async fn name_notes(
+        &self,
+        key: &SessionKey,
+        state: &mut WindowState,
+        live: &LiveWindow,
+    ) -> Result<(), Error> {
+        state.notes = self.note_names(key).await?;
+        if state.cut.is_none() && state.shows_memory() {
+            state.cut = opening(&live.lock().assembler.window(false));
+        }
+        Ok(())
+    }
+}
+
+/// The tokens of pins, and those that a session lets them take, if the former are more.
+pub(super) fn over_budget(session: &Session, pins: &[Pin]) -> Option<(u64, u64)> {
+    let counter = TokenCounter::new(session.format, session.tokenizer());
+    let tokens: u64 = pins.iter().map(|pin| counter.count_text(&pin.text)).sum();
+    let budget = session.profile.room(None, 0).map(|room| percent(room.usable(), PINS_PERCENT))?;
+    (tokens > budget).then_some((tokens, budget))
 }
 
 fn check(pin: &Pin) -> Result<(), Error> {
-    let chars = pin.name.chars().count();
-    if chars == 0 || chars > PIN_NAME_CHARS_MAX || pin.name.chars().any(|c| c.is_control() || c == '/') {
-        let problem =
-            format!("must have 1 to {PIN_NAME_CHARS_MAX} characters, no slash and no control characters");
-        return Err(Error::invalid("pin.name", problem));
-    }
+    check_name("pin.name", &pin.name)?;
     if pin.text.trim().is_empty() || pin.text.len() > PIN_BYTES_MAX {
         let problem =
             format!("has {} bytes; 1 to {PIN_BYTES_MAX} are allowed, not all blank", pin.text.len());

@@ -53,6 +53,8 @@ pub struct RebuildReport {
     pub outputs: u64,
     /// Window states that were made anew.
     pub window_states: u64,
+    /// Notes that were made anew.
+    pub notes: u64,
     /// Contradictions, damage, and what could not be made anew.
     pub findings: Vec<Finding>,
     /// What no blob ever tells of, so that no finding can.
@@ -61,7 +63,7 @@ pub struct RebuildReport {
 
 /// See [`RebuildReport::not_in_blobs`].
 const NOT_IN_BLOBS: &str = "turns that were not sealed; sessions of which no turn was sealed; changes of \
-                            configuration, preamble, pins and compactions since a session's last seal, and \
+                            configuration, preamble, pins, notes and compactions since a session's last seal, and \
                             all compactions but the newest of each branch; tool outputs that waited for the \
                             object store; deletions that had not reached the ledger";
 
@@ -390,6 +392,7 @@ fn session_rows(
             labels: Labels::new(),
             strip_rules: vec![],
             forked_from: None,
+            continued_from: None,
             has_other_counts: false,
             created_at: rebuilt.branch.created_at,
         }
@@ -398,6 +401,8 @@ fn session_rows(
     let preambles: Vec<_> =
         manifest.map(|m| m.preambles.iter().map(PreambleLine::to_preamble).collect()).unwrap_or_default();
     let preamble = preambles.last();
+    let notes = manifest.map(|manifest| manifest.notes.as_slice()).unwrap_or_default();
+    report.notes += notes.len() as u64;
     let head = Head {
         version,
         branch: rebuilt.branch.id.clone(),
@@ -420,6 +425,7 @@ fn session_rows(
     RebuiltRows {
         tenant: Some(key.tenant.clone()),
         session: Some((session, head, preambles)),
+        notes: notes.to_vec(),
         manifest: row,
         ..RebuiltRows::default()
     }

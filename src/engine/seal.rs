@@ -336,6 +336,7 @@ impl Engine {
                 .collect(),
             preambles: preambles.iter().map(PreambleLine::new).collect::<Result<_, _>>()?,
             window_states: self.newest_states(key, &tip, &branches).await?,
+            notes: self.inner.meta.notes(key).await?,
             writer: generation,
         };
         let row = ManifestRow {

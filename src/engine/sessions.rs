@@ -111,11 +111,25 @@ impl Engine {
     }
 
     async fn create_detached(&self, key: SessionKey, config: SessionConfig) -> Result<SessionView, Error> {
+        let (session, preamble) = self.configured(&key, config)?;
+        let new = self.new_session(&key, session, preamble)?;
+        match self.inner.meta.create_session(new).await? {
+            CreateOutcome::Created => self.written_session(&key).await,
+            CreateOutcome::Taken { deleted } => Err(Error::SessionExists { session: key.session, deleted }),
+            CreateOutcome::SourceGone => Err(Error::internal("a session without a source lost it")),
+        }
+    }
+
+    /// A new session of that configuration, and its preamble.
+    pub(super) fn configured(
+        &self,
+        key: &SessionKey,
+        config: SessionConfig,
+    ) -> Result<(Session, Option<Preamble>), Error> {
         let SessionConfig { format, path, profile, labels, strip_rules, preamble } = config;
         let profile = self.resolve_profile(&profile)?;
         check_labels(&labels)?;
         self.check_strip_rules(&strip_rules)?;
-        let now = self.now();
         let session = Session {
             id: key.session.clone(),
             format,
@@ -124,11 +138,23 @@ impl Engine {
             labels,
             strip_rules,
             forked_from: None,
+            continued_from: None,
             has_other_counts: false,
-            created_at: now,
+            created_at: self.now(),
         };
         let preamble =
             if preamble.is_empty() { None } else { Some(new_preamble(&session, preamble, 1, Version(0))?) };
+        Ok((session, preamble))
+    }
+
+    /// The first rows of a session whose log is empty.
+    pub(super) fn new_session(
+        &self,
+        key: &SessionKey,
+        session: Session,
+        preamble: Option<Preamble>,
+    ) -> Result<NewSession, Error> {
+        let now = session.created_at;
         let branch = self.new_branch_id()?;
         let turn = persist::genesis(&key.session, branch.clone(), now);
         let branch = Branch {
@@ -142,7 +168,7 @@ impl Engine {
             sealed_version: Version(0),
             created_at: now,
         };
-        let new = NewSession {
+        Ok(NewSession {
             tenant: key.tenant.clone(),
             session,
             branch,
@@ -150,12 +176,8 @@ impl Engine {
             preamble,
             source: None,
             window_state: (0, 0),
-        };
-        match self.inner.meta.create_session(new).await? {
-            CreateOutcome::Created => self.written_session(&key).await,
-            CreateOutcome::Taken { deleted } => Err(Error::SessionExists { session: key.session, deleted }),
-            CreateOutcome::SourceGone => Err(Error::internal("a session without a source lost it")),
-        }
+            opening: None,
+        })
     }
 
     /// A fresh id for a session.
@@ -386,7 +408,7 @@ impl Engine {
     }
 }
 
-fn new_preamble(
+pub(super) fn new_preamble(
     session: &Session,
     payload: Bytes,
     revision: u64,

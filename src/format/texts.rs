@@ -40,8 +40,18 @@ pub struct Text<'a> {
 /// read are left out.
 pub fn texts(format: WireFormat, payload: &[u8]) -> Vec<Text<'_>> {
     let value = Value::of(payload);
-    let reading = read_value(format, value);
-    let owners = owners(format, value, &reading);
+    let placed = placed_texts(format, value, &read_value(format, value));
+    placed.into_iter().map(|(_, text)| text).collect()
+}
+
+/// The texts of a payload, in reading order, each with where it stands.
+pub(super) fn placed_texts<'a>(
+    format: WireFormat,
+    value: Value<'a>,
+    reading: &Reading<'a>,
+) -> Vec<(usize, Text<'a>)> {
+    let payload = value.source();
+    let owners = owners(format, value, reading);
     let mut texts: Vec<(usize, Text<'_>)> = owners
         .iter()
         .filter(|owner| owner.kind == TextKind::CallArguments && !owner.tool_name.is_empty())
@@ -65,7 +75,7 @@ pub fn texts(format: WireFormat, payload: &[u8]) -> Vec<Text<'_>> {
         texts.push((at, text));
     }
     texts.sort_by_key(|(at, _)| *at);
-    texts.into_iter().map(|(_, text)| text).collect()
+    texts
 }
 
 fn said(role: Role, content: Cow<'_, str>) -> Text<'_> {

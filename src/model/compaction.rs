@@ -1,7 +1,7 @@
 //! What changes a window but not the log: cuts, snips, summaries and pins.
 
 use crate::clock::Micros;
-use crate::model::{BranchId, Cost, Seq, Version};
+use crate::model::{BranchId, Cost, NoteNames, Seq, Version};
 
 /// What a window is made with besides the log. It is recorded whenever it changes,
 /// so that a window is the same whenever and wherever it is made.
@@ -20,6 +20,17 @@ pub struct WindowState {
     /// Literals that every window shows word for word, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<Pin>,
+    /// The notes that there were when it was recorded, by their names. A note that is
+    /// put later does not change a window that is sent again and again.
+    #[serde(default, skip_serializing_if = "NoteNames::is_empty")]
+    pub notes: NoteNames,
+}
+
+impl WindowState {
+    /// Whether windows show a message of pins, summary and names of notes.
+    pub fn shows_memory(&self) -> bool {
+        self.summary.is_some() || !self.pins.is_empty() || !self.notes.is_empty()
+    }
 }
 
 /// Where a window begins, and what it shows of the entries before.
@@ -92,7 +103,7 @@ pub struct Pin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StateKind {
-    /// A pin was put or deleted.
+    /// A pin was put or deleted, or a session began with those of another.
     Pins,
     /// The oldest steps left.
     Truncate,

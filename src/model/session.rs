@@ -37,7 +37,7 @@ impl CompressionPath {
     }
 }
 
-/// The place in another session at which a fork begins.
+/// The place in another session at which a fork begins, or from which a session goes on.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ForkOrigin {
     /// The source session.
@@ -63,6 +63,8 @@ pub struct Session {
     pub strip_rules: Vec<String>,
     /// Where it was forked.
     pub forked_from: Option<ForkOrigin>,
+    /// The session whose pins and notes it began with.
+    pub continued_from: Option<ForkOrigin>,
     /// Whether tokens of its log or preamble were counted by another tokenizer
     /// than its profile's: they are counted once, when they are stored.
     pub has_other_counts: bool,

@@ -8,9 +8,10 @@ use crate::engine::{
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, OFFLOADED_RESULTS_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
 use crate::model::{
-    CompressionPath, Deletion, DeletionState, Entry, EntryKind, Item, LengthUnit, LongPrices, MediaLimits,
-    ModelProfile, NextStep, Origin, OutputName, Preamble, Price, Prices, Repair, RepairKind, RequestId,
-    SessionId, TenantId, Tokenizer, ToolResultLimit, Turn, TurnKind, UnansweredCall, Usage, WireFormat,
+    CompressionPath, Deletion, DeletionState, Entry, EntryKind, ForkOrigin, Item, LengthUnit, LongPrices,
+    MediaLimits, ModelProfile, NextStep, Origin, OutputName, Preamble, Price, Prices, Repair, RepairKind,
+    RequestId, SessionId, TenantId, Tokenizer, ToolResultLimit, Turn, TurnKind, UnansweredCall, Usage,
+    WireFormat,
 };
 use crate::store::meta::SessionKey;
 use bytes::Bytes;
@@ -311,12 +312,14 @@ pub(super) fn session(view: SessionView) -> pb::Session {
         log_tokens,
         create_time: Some(timestamp(session.created_at)),
         update_time: Some(timestamp(head.updated_at)),
-        forked_from: session.forked_from.map(|origin| pb::ForkOrigin {
-            session: origin.session.resource_name(),
-            version: origin.version.0,
-        }),
+        forked_from: session.forked_from.as_ref().map(origin),
         stored_bytes,
+        continued_from: session.continued_from.as_ref().map(origin),
     }
+}
+
+fn origin(origin: &ForkOrigin) -> pb::ForkOrigin {
+    pb::ForkOrigin { session: origin.session.resource_name(), version: origin.version.0 }
 }
 
 pub(super) fn turn(turn: Turn) -> pb::Turn {

@@ -31,10 +31,16 @@ impl Sessions {
             "" => self.engine.mint_session_id()?,
             id => convert::session_id("session_id", id)?,
         };
-        let config = request.session.ok_or_else(|| Error::invalid("session", "is required"))?;
         let key = SessionKey { tenant: self.tenant.clone(), session };
-        let created = async { self.engine.create_session(key, convert::session_config(config)?).await };
-        Ok(convert::session(created.await.map_err(|error| error.within("session"))?))
+        let config = request.session.map(convert::session_config).transpose();
+        let config = config.map_err(|error| error.within("session"))?;
+        if !request.continue_from.is_empty() {
+            let source = self.key("continue_from", &request.continue_from)?;
+            return Ok(convert::session(self.engine.continue_session(key, source, config).await?));
+        }
+        let config = config.ok_or_else(|| Error::invalid("session", "is required"))?;
+        let created = self.engine.create_session(key, config).await;
+        Ok(convert::session(created.map_err(|error| error.within("session"))?))
     }
 
     async fn list(&self, request: pb::ListSessionsRequest) -> Result<pb::ListSessionsResponse, Error> {
@@ -128,7 +134,7 @@ impl pb::session_service_server::SessionService for Sessions {
         &self,
         request: Request<pb::CreateSessionRequest>,
     ) -> Result<Response<pb::Session>, Status> {
-        observe("CreateSession", self.create(request.into_inner())).await
+        observe("CreateSession", Box::pin(self.create(request.into_inner()))).await
     }
 
     async fn get_session(

@@ -85,9 +85,9 @@ pub fn to_status(error: &Error) -> Status {
         Error::Overloaded { limit } | Error::OutputTooLarge { limit } => {
             tell("limit_bytes", limit.to_string());
         }
-        Error::Contention { session, .. } | Error::ContextWindowUnknown { session } => {
-            tell("session", session.resource_name());
-        }
+        Error::Contention { session, .. }
+        | Error::ContextWindowUnknown { session }
+        | Error::NoteNotFound { session } => tell("session", session.resource_name()),
         Error::LineageTooDeep { limit } => {
             tell("limit", limit.to_string());
             details.add_precondition_failure_violation("LINEAGE_DEPTH", "session", "delete or start afresh");
@@ -161,7 +161,8 @@ pub(super) fn code(reason: Reason) -> Code {
         Reason::SessionNotFound
         | Reason::VersionNotFound
         | Reason::OutputNotFound
-        | Reason::CompactionNotFound => Code::NotFound,
+        | Reason::CompactionNotFound
+        | Reason::NoteNotFound => Code::NotFound,
         Reason::SessionExists => Code::AlreadyExists,
         Reason::OutputTooLarge => Code::OutOfRange,
         Reason::VersionMismatch | Reason::EtagMismatch | Reason::Contention => Code::Aborted,

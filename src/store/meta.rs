@@ -3,7 +3,7 @@
 
 use crate::clock::Micros;
 use crate::model::{
-    Branch, BranchId, CompressionPath, Deletion, Digest, GenerationId, Head, Labels, Output, OutputId,
+    Branch, BranchId, CompressionPath, Deletion, Digest, GenerationId, Head, Labels, Note, Output, OutputId,
     Preamble, RecordedState, RequestId, Segment, Seq, Session, SessionId, TenantId, Turn, Version,
 };
 use crate::store::StoreError;
@@ -83,12 +83,15 @@ pub struct NewSession {
     pub turn: RecordedTurn,
     /// Its preamble.
     pub preamble: Option<Preamble>,
-    /// Of a fork: the source session, which must be live, and the branch on
-    /// which the fork begins, which must still be there.
+    /// Of a fork, or of a session that continues another: the source session, which
+    /// must be live and whose notes are copied, and the branch on which the fork
+    /// begins, or that the source is on, which must still be there.
     pub source: Option<(SessionId, BranchId)>,
     /// Of a fork: number of the source's window state, and its window's tokens less
-    /// those of its log; else 0.
+    /// those of its log; else those of `opening`, or 0.
     pub window_state: (u64, i64),
+    /// The window state that it begins with, if it has one of its own.
+    pub opening: Option<RecordedState>,
 }
 
 /// What became of a creation.
@@ -101,7 +104,7 @@ pub enum CreateOutcome {
         /// By a session that was deleted.
         deleted: bool,
     },
-    /// The source of the fork is not there; nothing was written.
+    /// The source is not there; nothing was written.
     SourceGone,
 }
 
@@ -256,6 +259,23 @@ pub struct NewWindowState {
     pub state: RecordedState,
     /// Tokens of the window less those of the log.
     pub window_offset: i64,
+}
+
+/// What became of a note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoteOutcome {
+    /// It is kept. Its time is that of the text, which may have been there before.
+    Put(Note),
+    /// The session is not live; nothing was written.
+    SessionGone,
+    /// The session would have so many notes, of so many bytes, which is too much;
+    /// nothing was written.
+    Full {
+        /// How many.
+        notes: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
 }
 
 /// A branch whose journal is to be sealed.
@@ -532,6 +552,25 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     /// Drops a claim, or the summary that waits.
     async fn drop_summary(&self, key: &SessionKey) -> Result<(), StoreError>;
 
+    // --- Notes ---
+
+    /// Keeps a note of a live session in place of that of the same name, if all
+    /// together stay within [`crate::limits::NOTES_MAX`] and
+    /// [`crate::limits::NOTES_BYTES_MAX`].
+    async fn put_note(&self, key: &SessionKey, note: &Note) -> Result<NoteOutcome, StoreError>;
+
+    /// A note of a session.
+    async fn note(&self, key: &SessionKey, name: &str) -> Result<Option<Note>, StoreError>;
+
+    /// All notes of a session, by their names.
+    async fn notes(&self, key: &SessionKey) -> Result<Vec<Note>, StoreError>;
+
+    /// Names of a session's notes, in no order.
+    async fn note_names(&self, key: &SessionKey) -> Result<Vec<String>, StoreError>;
+
+    /// Deletes a note. Returns whether it was there.
+    async fn delete_note(&self, key: &SessionKey, name: &str) -> Result<bool, StoreError>;
+
     // --- Sealing ---
 
     /// Branches whose journals are due, those with the most bytes first.
@@ -707,6 +746,8 @@ pub struct RebuiltRows {
     pub turns: Vec<(SessionId, RecordedTurn)>,
     /// Window states, each with the session that made it.
     pub window_states: Vec<(SessionId, RecordedState)>,
+    /// Notes of the session.
+    pub notes: Vec<Note>,
     /// Segments.
     pub segments: Vec<Segment>,
     /// Tool outputs.

@@ -10,6 +10,7 @@ mod connection;
 mod deletions;
 mod held_outputs;
 mod migrations;
+mod notes;
 mod outputs;
 mod pool;
 mod postgres;
@@ -23,14 +24,14 @@ mod window_states;
 
 use crate::clock::Micros;
 use crate::model::{
-    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RecordedState, RequestId, Segment,
-    Seq, SessionId, TenantId, Version,
+    Branch, Deletion, Digest, GenerationId, Note, Output, OutputId, Preamble, RecordedState, RequestId,
+    Segment, Seq, SessionId, TenantId, Version,
 };
 use crate::store::meta::{
     BranchKey, CommitOutcome, CreateOutcome, GenerationRow, HeldOutput, JournalRow, MetaStore, NewOutput,
-    NewRollUp, NewSeal, NewSession, NewTurn, NewWindowState, OpenDeletion, OutputMove, RebuiltRows,
-    RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy, SessionKey, SessionQuery, SessionUpdate, Tip,
-    Tombstone,
+    NewRollUp, NewSeal, NewSession, NewTurn, NewWindowState, NoteOutcome, OpenDeletion, OutputMove,
+    RebuiltRows, RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy, SessionKey, SessionQuery,
+    SessionUpdate, Tip, Tombstone,
 };
 use crate::store::{ErrorKind, StoreError};
 use async_trait::async_trait;
@@ -155,6 +156,26 @@ impl MetaStore for SqlMetaStore {
 
     async fn drop_summary(&self, key: &SessionKey) -> Result<(), StoreError> {
         window_states::drop_summary(self.db.as_ref(), key).await
+    }
+
+    async fn put_note(&self, key: &SessionKey, note: &Note) -> Result<NoteOutcome, StoreError> {
+        notes::put(self.db.as_ref(), key, note).await
+    }
+
+    async fn note(&self, key: &SessionKey, name: &str) -> Result<Option<Note>, StoreError> {
+        notes::get(self.db.as_ref(), key, name).await
+    }
+
+    async fn notes(&self, key: &SessionKey) -> Result<Vec<Note>, StoreError> {
+        notes::list(self.db.as_ref(), key).await
+    }
+
+    async fn note_names(&self, key: &SessionKey) -> Result<Vec<String>, StoreError> {
+        notes::names(self.db.as_ref(), key).await
+    }
+
+    async fn delete_note(&self, key: &SessionKey, name: &str) -> Result<bool, StoreError> {
+        notes::delete(self.db.as_ref(), key, name).await
     }
 
     async fn blob_bytes(&self, key: &SessionKey) -> Result<u64, StoreError> {

@@ -1,12 +1,12 @@
 //! What stands before the entries of a window: the entries before the cut that
-//! stay, pins and summary in one message, and the notice of what was left out.
+//! stay, pins, names of notes and summary in one message, and the notice of what was left out.
 
 use super::assembler::Assembler;
 use super::prepared::Prepared;
 use crate::clock::Micros;
 use crate::format::json::string_token;
 use crate::format::user_message;
-use crate::model::{Cut, Entry, EntryKind, Origin, Seq, Version, WindowState};
+use crate::model::{Cut, Entry, EntryKind, NoteNames, Origin, Seq, Version, WindowState};
 use bytes::Bytes;
 
 /// Stands before what stands for earlier parts: a model is not to take it for a request.
@@ -46,6 +46,7 @@ impl Assembler {
     }
 
     fn push_made_up(&mut self, seq: Seq, text: &str, origin: Origin) {
+        let last_speaker = self.last_speaker;
         let Some(payload) = user_message(self.api.format, &string_token(text)) else { return };
         let payload = Bytes::from(payload);
         let tokens = self.api.tokens(&payload);
@@ -53,11 +54,16 @@ impl Assembler {
         let entry = Entry { seq, version, at, kind, tokens, payload };
         let prepared = Prepared::made_up(self.api, entry, origin);
         self.push_prepared(prepared);
+        // Nobody said it.
+        self.last_speaker = last_speaker;
     }
 }
 
-/// Pins and summary; nothing if there are none.
+/// Pins, names of notes, and summary; nothing if there are none.
 fn slot_text(state: &WindowState) -> Option<(String, Origin)> {
+    if !state.shows_memory() {
+        return None;
+    }
     let mut text = HANDOFF.trim().to_owned();
     if !state.pins.is_empty() {
         text.push_str("\n\nPinned, word for word:");
@@ -65,6 +71,9 @@ fn slot_text(state: &WindowState) -> Option<(String, Origin)> {
             text.push_str("\n- ");
             text.push_str(&pin.text);
         }
+    }
+    if let Some(line) = notes_line(&state.notes) {
+        text.extend(["\n\n", &line]);
     }
     let mut origin = Origin::Pin;
     if let Some(summary) = &state.summary {
@@ -74,12 +83,22 @@ fn slot_text(state: &WindowState) -> Option<(String, Origin)> {
                 text.extend(["\n\n", title, ":\n", part]);
             }
         }
-    } else if state.pins.is_empty() {
-        return None;
     }
     text.push_str("\n\n");
     text.push_str(HANDOFF_END);
     Some((text, origin))
+}
+
+/// Names the notes, in one line; nothing if there are none.
+fn notes_line(notes: &NoteNames) -> Option<String> {
+    if notes.is_empty() {
+        return None;
+    }
+    let mut names: Vec<_> = notes.shown.iter().map(|name| format!("`{name}`")).collect();
+    if notes.more > 0 {
+        names.push(format!("and {} more", notes.more));
+    }
+    Some(format!("Notes that were kept, which get_note reads: {}", names.join(", ")))
 }
 
 /// Says what is left out; nothing if it is nothing.

@@ -24,7 +24,8 @@ async fn outputs_are_listed_shown_searched_and_downloaded(backend: Backend) {
     let served = serve(&backend).await;
     let mut client = Client::connect(&served.address).await.unwrap();
     let session = pb::Session { format: pb::WireFormat::OpenaiChat.into(), ..pb::Session::default() };
-    let create = pb::CreateSessionRequest { session_id: "s".to_owned(), session: Some(session) };
+    let create =
+        pb::CreateSessionRequest { session_id: "s".to_owned(), session: Some(session), ..Default::default() };
     client.sessions.create_session(create).await.unwrap();
     let line = |i| format!("{i}: {}\u{1b}[0m\n", if i % 5_000 == 0 { "FAILED" } else { "ok" });
     let content = (1..=20_000).map(line).collect::<String>();
@@ -159,7 +160,8 @@ async fn a_model_s_calls_are_answered(backend: Backend) {
     let served = serve(&backend).await;
     let mut client = Client::connect(&served.address).await.unwrap();
     let session = pb::Session { format: pb::WireFormat::OpenaiChat.into(), ..pb::Session::default() };
-    let create = pb::CreateSessionRequest { session_id: "s".to_owned(), session: Some(session) };
+    let create =
+        pb::CreateSessionRequest { session_id: "s".to_owned(), session: Some(session), ..Default::default() };
     client.sessions.create_session(create).await.unwrap();
     let start = || Start {
         session: "sessions/s".to_owned(),

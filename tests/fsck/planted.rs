@@ -19,6 +19,7 @@ on_both_databases![
     an_output_that_is_not_as_its_blob_says_is_found,
     a_blob_that_nobody_names_is_counted,
     a_window_state_that_cannot_be_is_found,
+    a_note_that_cannot_be_is_found,
 ];
 
 /// A session of three segments and two turns in the journal.
@@ -279,6 +280,22 @@ async fn a_window_state_that_cannot_be_is_found(database: Database) {
     let fits = r#"{"cut":{"first_kept":10,"system":[1],"first_user":2,"last_user":9,"omitted_entries":6,"omitted_tokens":9},"snipped":[10]}"#;
     site.database.execute_made(format!("UPDATE window_state SET state = '{fits}'")).await;
     assert_eq!(site.check(true).await.findings, []);
+}
+
+async fn a_note_that_cannot_be_is_found(database: Database) {
+    let site = Site::empty(database).await;
+    let key = rebuild_windows::session(&site, "s", 1).await;
+    site.node.engine.put_note(&key, "port", "5433").await.unwrap();
+    let sound = site.check(false).await;
+    assert_eq!((sound.notes, sound.findings), (1, vec![]));
+    for (change, undo) in [("name = 'a/b'", "name = 'port'"), ("body = ''", "body = '5433'")] {
+        site.database.execute_made(format!("UPDATE note SET {change}")).await;
+        let findings = site.check(false).await.findings;
+        assert_eq!(findings.len(), 1, "{change}: {findings:?}");
+        assert!(findings[0].problem.contains("note"), "{findings:?}");
+        site.database.execute_made(format!("UPDATE note SET {undo}")).await;
+        assert_eq!(site.check(false).await.findings, [], "{undo}");
+    }
 }
 
 async fn a_blob_that_nobody_names_is_counted(database: Database) {

@@ -16,6 +16,7 @@ on_both_databases![
     a_state_comes_back_without_what_refers_to_lost_entries,
     a_state_of_a_branch_that_is_lost_is_told,
     a_manifest_has_the_states_of_the_newest_branches,
+    notes_and_a_continued_session_come_back,
 ];
 
 /// A session of a conversation with a context window of 4,000 tokens.
@@ -256,4 +257,35 @@ async fn a_manifest_has_the_states_of_the_newest_branches(database: Database) {
     let states = site.node.meta.window_states(&newest, Version(i64::MAX as u64), u64::MAX, 9).await.unwrap();
     assert_eq!(states.len(), 1);
     site.node.assert_healthy().await;
+}
+
+async fn notes_and_a_continued_session_come_back(database: Database) {
+    let site = Site::empty(database).await;
+    let source = session(&site, "s", 1).await;
+    pin(&site, &source, "a").await;
+    let engine = &site.node.engine;
+    engine.put_note(&source, "port", "5433").await.unwrap();
+    engine.put_note(&source, "why", "licence \"ü\"").await.unwrap();
+    let next = key("next");
+    engine.continue_session(next.clone(), source.clone(), None).await.unwrap();
+    assert_eq!(site.check(true).await.findings, [], "a state before the first entry");
+    engine.persist(request(&next, "first", vec![])).await.unwrap();
+    engine.put_note(&next, "more", "x").await.unwrap();
+    seal_all(&site).await;
+    engine.put_note(&source, "late", "after the last seal").await.unwrap();
+    let before = site.node.restore(&next).await.unwrap();
+    let notes = engine.list_notes(&next).await.unwrap();
+    assert_eq!(site.check(false).await.notes, 6);
+
+    let (site, report) = rebuilt_site(site).await;
+    assert_eq!((report.findings, report.notes), (vec![], 5));
+    assert!(report.not_in_blobs.contains("notes"));
+    let engine = &site.node.engine;
+    assert_eq!(engine.list_notes(&next).await.unwrap(), notes);
+    let names: Vec<_> = engine.list_notes(&source).await.unwrap().into_iter().map(|note| note.name).collect();
+    assert_eq!(names, ["port", "why"]);
+    assert_eq!(site.node.restore(&next).await.unwrap().items, before.items);
+    let origin = engine.get_session(&next).await.unwrap().session.continued_from.unwrap();
+    assert_eq!(origin.session, source.session);
+    assert_eq!(site.check(true).await.findings, []);
 }

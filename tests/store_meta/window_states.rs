@@ -3,7 +3,8 @@
 use crate::stores::{Database, Line, branch_id, on_both_databases, soon};
 use turnkeep::clock::Micros;
 use turnkeep::model::{
-    BranchId, Cut, Pin, RecordedState, Seq, StateKind, StateRecord, Summary, TenantId, Version, WindowState,
+    BranchId, Cut, NoteNames, Pin, RecordedState, Seq, StateKind, StateRecord, Summary, TenantId, Version,
+    WindowState,
 };
 use turnkeep::store::MetaStore;
 use turnkeep::store::meta::{BranchKey, CommitOutcome, NewTurn, NewWindowState, RebuiltRows, TurnEntries};
@@ -41,6 +42,7 @@ fn state(number: u64, branch: &BranchId) -> RecordedState {
             known: serde_json::Value::Null,
         }),
         pins: vec![Pin { name: "rule".into(), text: format!("no {number}"), seq: Some(Seq(1)) }],
+        notes: NoteNames { shown: vec!["port".into()], more: number },
     };
     let record = StateRecord {
         tokens_before: 100 + number,

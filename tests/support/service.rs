@@ -119,7 +119,11 @@ impl Service {
     }
 
     pub(crate) async fn try_create(&self, id: &str, session: pb::Session) -> Result<pb::Session, Refusal> {
-        let request = pb::CreateSessionRequest { session_id: id.to_owned(), session: Some(session) };
+        let request = pb::CreateSessionRequest {
+            session_id: id.to_owned(),
+            session: Some(session),
+            ..Default::default()
+        };
         answer(self.client.sessions.clone().create_session(request).await)
     }
 

@@ -126,12 +126,13 @@ enum Place {
 }
 
 /// All tables of the schema.
-pub(crate) const TABLES: [&str; 17] = [
+pub(crate) const TABLES: [&str; 18] = [
     "branch",
     "deletion",
     "head",
     "journal",
     "manifest",
+    "note",
     "output",
     "output_held",
     "pending_summary",

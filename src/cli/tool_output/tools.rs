@@ -6,11 +6,11 @@ use crate::client::tools;
 use crate::model::WireFormat;
 use clap::Args;
 
-/// Print the tools with which a model reads tool outputs and searches its transcript,
-/// as the `tools` of a request
+/// Print the tools with which a model reads tool outputs, reads and searches its
+/// transcript, and reads and keeps notes, as the `tools` of a request
 ///
-/// The worker answers their calls with the methods `ReadToolOutput` and
-/// `SearchTranscript`.
+/// The worker answers their calls with the methods `ReadToolOutput`, `ReadTranscript`,
+/// `SearchTranscript`, `GetNote`, `ListNotes` and `PutNote`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Tools {
     /// API that the request is for: openai-chat, openai-responses, anthropic-messages,

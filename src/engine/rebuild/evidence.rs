@@ -127,8 +127,10 @@ impl Evidence {
         let position = (manifest.version, manifest.branch.clone());
         self.positions.entry(id.clone()).or_default().push(position);
         self.blobs.entry(id.clone()).or_default().push(key.to_owned());
-        let age =
-            |manifest: &Manifest| (manifest.version, manifest.config_revision, manifest.window_revision);
+        let age = |manifest: &Manifest| {
+            let noted_at = manifest.notes.iter().map(|note| note.updated_at).max();
+            (manifest.version, manifest.config_revision, manifest.window_revision, noted_at)
+        };
         let is_newest = |(other, _): &(Manifest, String)| age(other) < age(&manifest);
         if self.manifests.get(&id).is_none_or(is_newest) {
             self.manifests.insert(id, (manifest, key.to_owned()));

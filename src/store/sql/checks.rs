@@ -1,7 +1,7 @@
 //! Walking all rows, and writing rows that a rebuild found.
 
 use super::connection::{Database, Lane, Sql, Transaction, args};
-use super::{outputs, rows, seals, sessions, turns, window_states};
+use super::{notes, outputs, rows, seals, sessions, turns, window_states};
 use crate::model::{Branch, Digest, Head, Preamble, Session, TenantId};
 use crate::store::StoreError;
 use crate::store::meta::{BranchKey, RebuiltRows, SessionKey, Tombstone};
@@ -48,6 +48,9 @@ pub(super) async fn load(db: &dyn Database, new: RebuiltRows) -> Result<(), Stor
     let mut tx = db.begin(Lane::Background).await?;
     if let Some((session, head, preambles)) = &new.session {
         load_session(tx.as_mut(), tenant, session, head, preambles).await?;
+        for note in &new.notes {
+            tx.execute(notes::PUT, notes::put_args!(tenant, &session.id, note)).await?;
+        }
     }
     if let Some((session, at)) = &new.deleted {
         let head = Sql::both(

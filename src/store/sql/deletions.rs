@@ -114,6 +114,7 @@ async fn hide(
         Sql::both("DELETE FROM pending_summary WHERE tenant = $1 AND session_id = $2"),
         Sql::both("DELETE FROM session_label WHERE tenant = $1 AND session_id = $2"),
         Sql::both("DELETE FROM preamble WHERE tenant = $1 AND session_id = $2"),
+        Sql::both("DELETE FROM note WHERE tenant = $1 AND session_id = $2"),
         Sql::both("DELETE FROM session WHERE tenant = $1 AND session_id = $2"),
     ] {
         tx.execute(sql, args![tenant, session]).await?;

@@ -34,6 +34,7 @@ pub const MIGRATIONS: &[PairedMigration] = &[
     migration!(1, "0001_create_sessions"),
     migration!(2, "0002_create_outputs"),
     migration!(3, "0003_create_window_states"),
+    migration!(4, "0004_create_notes"),
 ];
 
 /// Number of the newest migration.

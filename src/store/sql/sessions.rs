@@ -1,7 +1,7 @@
 //! Sessions, their labels and preambles.
 
 use super::connection::{Arg, Database, Lane, Row, Sql, Transaction, args};
-use super::{rows, seals, turns};
+use super::{notes, rows, seals, turns, window_states};
 use crate::codec::manifest::Config;
 use crate::limits::FILTER_LABELS_MAX;
 use crate::model::{BranchId, Labels, Preamble, Session, SessionId, TenantId, Version};
@@ -55,11 +55,11 @@ pub(super) fn session_args<'a>(
 
 /// Creates a session with its first rows.
 pub(super) async fn create(db: &dyn Database, new: NewSession) -> Result<CreateOutcome, StoreError> {
-    let NewSession { tenant, session, branch, turn, preamble, source, window_state } = &new;
+    let NewSession { tenant, session, branch, turn, preamble, source, window_state, opening } = &new;
     let (state, offset) = *window_state;
     let mut tx = db.begin(Lane::Write).await?;
     if let Some((source, branch)) = source
-        && !is_fork_source(tx.as_mut(), tenant, source, branch).await?
+        && !is_source(tx.as_mut(), tenant, source, branch).await?
     {
         tx.rollback().await?;
         return Ok(CreateOutcome::SourceGone);
@@ -99,13 +99,20 @@ pub(super) async fn create(db: &dyn Database, new: NewSession) -> Result<CreateO
     if let Some(preamble) = preamble {
         insert_preamble(tx.as_mut(), tenant, &session.id, preamble).await?;
     }
+    if let Some(state) = opening {
+        let values = window_states::insert_args(tenant, &session.id, state)?;
+        tx.execute(window_states::INSERT, values).await?;
+    }
+    if let Some((source, _)) = source {
+        tx.execute(notes::COPY, args![tenant, source, &session.id]).await?;
+    }
     tx.commit().await?;
     Ok(CreateOutcome::Created)
 }
 
-/// Whether a fork may begin on a branch of a session; keeps both from being
-/// deleted until the transaction ends.
-async fn is_fork_source(
+/// Whether a fork may begin on a branch of a session, or a session go on from it;
+/// keeps both from being deleted until the transaction ends.
+async fn is_source(
     tx: &mut dyn Transaction,
     tenant: &TenantId,
     source: &SessionId,

@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, oneshot};
 use turnkeep::clock::Micros;
 use turnkeep::model::{
-    Branch, Deletion, Digest, GenerationId, Output, OutputId, Preamble, RecordedState, RequestId, Segment,
-    Seq, SessionId, TenantId, Version,
+    Branch, Deletion, Digest, GenerationId, Note, Output, OutputId, Preamble, RecordedState, RequestId,
+    Segment, Seq, SessionId, TenantId, Version,
 };
 use turnkeep::store::blob::{BlobInfo, BlobUpload};
 use turnkeep::store::meta::{
     BranchKey, CommitOutcome, CreateOutcome, GenerationRow, HeldOutput, JournalRow, NewOutput, NewRollUp,
-    NewSeal, NewSession, NewTurn, NewWindowState, OpenDeletion, OutputMove, RebuiltRows, RecordedTurn,
-    RollUpPolicy, SealCandidate, SealPolicy, SessionKey, SessionQuery, SessionUpdate, Tip, Tombstone,
+    NewSeal, NewSession, NewTurn, NewWindowState, NoteOutcome, OpenDeletion, OutputMove, RebuiltRows,
+    RecordedTurn, RollUpPolicy, SealCandidate, SealPolicy, SessionKey, SessionQuery, SessionUpdate, Tip,
+    Tombstone,
 };
 use turnkeep::store::{BlobStore, ErrorKind, MetaStore, StoreError};
 
@@ -260,6 +261,11 @@ gated! {
     keep_summary(key: &SessionKey, token: &str, body: &str) -> bool;
     pending_summary(key: &SessionKey) -> Option<(String, Option<String>)>;
     drop_summary(key: &SessionKey) -> ();
+    put_note(key: &SessionKey, note: &Note) -> NoteOutcome;
+    note(key: &SessionKey, name: &str) -> Option<Note>;
+    notes(key: &SessionKey) -> Vec<Note>;
+    note_names(key: &SessionKey) -> Vec<String>;
+    delete_note(key: &SessionKey, name: &str) -> bool;
     seal_candidates(policy: SealPolicy, now: Micros, limit: u32) -> Vec<SealCandidate>;
     commit_seal(seal: NewSeal) -> CommitOutcome;
     roll_up_candidates(policy: RollUpPolicy, after: Option<&BranchKey>, limit: u32) -> Vec<BranchKey>;

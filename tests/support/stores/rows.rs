@@ -73,6 +73,7 @@ impl Line {
             labels: Labels::from([("team".into(), "blue".into()), ("env".into(), session.into())]),
             strip_rules: vec!["claude-code".into()],
             forked_from: None,
+            continued_from: None,
             has_other_counts: false,
             created_at: at(Version(0)),
         };
@@ -122,6 +123,7 @@ impl Line {
             preamble: self.preamble.clone(),
             source: None,
             window_state: (0, 0),
+            opening: None,
         }
     }
 
