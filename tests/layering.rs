@@ -230,6 +230,10 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("summary::ledger::calls", &["summary::ledger::patch", "summary::ledger::shell"]),
     ("summary::ledger::outcome", &["summary::fit", "summary::literals"]),
     ("summary::ledger::shell", &["summary::fit", "summary::ledger::calls", "summary::ledger::patch"]),
+    (
+        "summary::ledger::stale",
+        &["summary::ledger::calls", "summary::ledger::outcome", "summary::ledger::shell"],
+    ),
     ("summary::literals", &["summary::said"]),
     ("summary::literals::scan", &["summary::literals::words"]),
     ("summary::prompt", &["summary::fit", "summary::ledger", "summary::said"]),
@@ -249,6 +253,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("window::messages", &["window::edit", "window::round"]),
     ("window::prepared", &["window::admit", "window::round"]),
     ("window::round", &["window::edit", "window::entries", "window::messages"]),
+    ("window::snip", &["window::view"]),
     ("window::truncate", &["window::view"]),
     ("window::view", &["window::assembler", "window::round"]),
 ];

@@ -113,6 +113,7 @@ fn json(compaction: &pb::Compaction) -> serde_json::Value {
         "omitted_entries": compaction.omitted_entries,
         "omitted_tokens": compaction.omitted_tokens,
         "snipped_seqs": compaction.snipped_seqs,
+        "stale_seqs": compaction.stale_seqs,
         "summary": compaction.summary,
         "ledger": compaction.ledger,
         "pins": compaction.pins.iter().map(super::pin::json).collect::<Vec<_>>(),

@@ -5,18 +5,20 @@
 use super::compact::Proposal;
 use super::leaving::Text;
 use super::summaries::{SummaryTask, report};
-use super::{Engine, Error};
+use super::{Engine, Error, compute};
 use crate::clock::{self, Deadline};
 use crate::limits::{
-    SNIP_PROTECTED_TOKENS, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX,
-    TEND_PERCENT,
+    SNIP_FLOOR_PERCENT, SNIP_PROTECTED_TOKENS, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN,
+    SUMMARIZER_FAILURES_MAX, TEND_PERCENT,
 };
 use crate::model::{
     BranchId, CompressionPath, RecordedState, Room, Seq, StateKind, SummarizerReport, Usage, WindowState,
     percent,
 };
 use crate::store::meta::{SessionKey, Tip};
-use crate::window::{cut_before, snippable};
+use crate::summary::Said;
+use crate::summary::ledger::stale_results;
+use crate::window::{Window, cut_before, shown_entries, snippable, snips};
 use std::time::Duration;
 
 /// When windows are compacted, and what then. Shares are of the usable window, in
@@ -157,17 +159,43 @@ impl Engine {
     async fn snip(&self, key: &SessionKey, room: Room) -> Result<(), Error> {
         let options = &self.inner.options.compaction;
         let protected = SNIP_PROTECTED_TOKENS.min(room.usable() / 4);
+        let ceiling = percent(room.usable(), options.snip_percent);
+        let over = |tip: &Tip, window: &Window<'_>| {
+            let filled = window.tokens().saturating_add(tip.head.preamble_tokens);
+            (filled > ceiling).then_some(filled)
+        };
+        let least = |window: &Window<'_>| percent(window.tokens(), options.snip_win_percent).max(1);
+        let (tip, _, live) = self.current(key).await?;
+        let entries = {
+            let assembled = live.lock();
+            let window = assembled.assembler.window(false);
+            let win =
+                snippable(&window, protected).iter().fold(0, |win: u64, one| win.saturating_add(one.win));
+            if over(&tip, &window).is_none() || win < least(&window) {
+                return Ok(());
+            }
+            shown_entries(&window)
+        };
+        let (format, receipt) = (tip.session.format, tip.head.receipt);
+        let bytes = entries.iter().map(|(_, payload)| payload.len()).sum();
+        let stale = compute(bytes, move || {
+            let said: Vec<_> = entries.iter().map(|(seq, payload)| Said::of(format, *seq, payload)).collect();
+            stale_results(&said)
+        });
+        let stale = stale.await?;
         self.revise_window(key, |tip, assembled| {
             let window = assembled.assembler.window(false);
-            let filled = window.tokens().saturating_add(tip.head.preamble_tokens);
-            if filled <= percent(room.usable(), options.snip_percent) {
+            let Some(filled) = over(tip, &window).filter(|_| tip.head.receipt == receipt) else {
                 return Ok(None);
-            }
-            let (seqs, win) = snippable(&window, protected);
-            if seqs.is_empty() || win < percent(window.tokens(), options.snip_win_percent) {
+            };
+            let aim = filled - percent(ceiling, SNIP_FLOOR_PERCENT).min(filled);
+            let found = snippable(&window, protected);
+            let seqs = snips(&found, |seq| stale.contains_key(&seq), aim, least(&window));
+            if seqs.is_empty() {
                 return Ok(None);
             }
             let mut state = WindowState::clone(&assembled.state);
+            state.stale.extend(seqs.iter().filter_map(|seq| stale.get_key_value(seq)));
             state.snipped.extend(seqs);
             state.snipped.sort_unstable();
             state.snipped.dedup();

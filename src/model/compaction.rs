@@ -2,6 +2,7 @@
 
 use crate::clock::Micros;
 use crate::model::{BranchId, Cost, Seq, Version};
+use std::collections::BTreeMap;
 
 /// What a window is made with besides the log. It is recorded whenever it changes,
 /// so that a window is the same whenever and wherever it is made.
@@ -14,6 +15,10 @@ pub struct WindowState {
     /// order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snipped: Vec<Seq>,
+    /// Of these, those whose results a later call made stale, each with the entry of
+    /// the call: it read the same file again, or changed it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stale: BTreeMap<Seq, Seq>,
     /// What stands for the entries that left, if they were summarized.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,

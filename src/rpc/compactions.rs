@@ -136,6 +136,7 @@ fn compaction(session: &SessionId, recorded: RecordedState) -> pb::Compaction {
         omitted_entries: cut.omitted_entries,
         omitted_tokens: cut.omitted_tokens,
         snipped_seqs: state.snipped.iter().map(|seq| seq.0).collect(),
+        stale_seqs: state.stale.keys().map(|seq| seq.0).collect(),
         summary: summary.text,
         ledger: summary.ledger,
         pins: state.pins.into_iter().map(pin).collect(),

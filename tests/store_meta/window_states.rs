@@ -34,6 +34,7 @@ fn state(number: u64, branch: &BranchId) -> RecordedState {
             omitted_tokens: 10 * number,
         }),
         snipped: vec![Seq(number + 4)],
+        stale: [(Seq(number + 4), Seq(number + 5))].into(),
         summary: Some(Summary {
             covers: Seq(number),
             text: "said \"ü\"\n".into(),
