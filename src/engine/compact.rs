@@ -5,9 +5,7 @@ use super::log::Position;
 use super::restore::Assembled;
 use super::window_state::StateAt;
 use super::{Engine, Error, compute};
-use crate::limits::{
-    APPEND_ATTEMPTS, CUT_ATTEMPTS, TRUNCATE_CEILING_PERCENT, TRUNCATE_FLOOR_PERCENT, WINDOW_STATES_PAGE,
-};
+use crate::limits::{APPEND_ATTEMPTS, TRUNCATE_CEILING_PERCENT, TRUNCATE_FLOOR_PERCENT, WINDOW_STATES_PAGE};
 use crate::model::{
     AuditReport, CompressionPath, Cut, RecordedState, Room, StateKind, StateRecord, SummarizerReport,
     Version, WindowState, percent,
@@ -15,7 +13,7 @@ use crate::model::{
 use crate::store::meta::{CommitOutcome, NewWindowState, SessionKey, Tip};
 use crate::summary::audit::Subject;
 use crate::summary::literals::Findings;
-use crate::window::{Window, last_messages, truncate};
+use crate::window::{Deepening, Window, last_messages, truncate};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -228,25 +226,26 @@ impl Engine {
         let number = tip.head.window_state;
         let mut state = proposal.state.clone();
         let mut findings = Findings::default();
-        let mut aim = proposal.tokens_max.unwrap_or(u64::MAX);
-        for attempt in 0..CUT_ATTEMPTS {
+        let mut deepening = Deepening::to(proposal.tokens_max.unwrap_or(u64::MAX));
+        let base = WindowState { cut: before.cut.clone(), ..proposal.state.clone() };
+        let mut reached = before.cut.clone().unwrap_or_default();
+        let mut gone = Vec::new();
+        loop {
             let cut = state.cut.clone().filter(|_| state.cut != before.cut && proposal.undone.is_none());
             if let Some(cut) = cut {
-                let base = WindowState { cut: before.cut.clone(), ..proposal.state.clone() };
-                let left = self.leave(key, &tip.session, at, &base, cut, proposal.text.clone()).await?;
+                // What left at the cut before is gone already.
+                gone.extend(self.leaving_entries(key, at, &reached, &cut).await?);
+                gone.sort_by_key(|entry| entry.seq);
+                reached = cut.clone();
+                let left = self.leave(&tip.session, &base, cut, gone.clone(), proposal.text.clone()).await?;
                 (state, findings) = (left.state, left.findings);
             }
             let at_state = StateAt { number, state: Arc::new(state.clone()) };
             let assembled = self.assemble_log(key, tip, at, at_state).await?;
             let window = assembled.assembler.window(false);
-            let excess = proposal.tokens_max.map_or(0, |max| window.tokens().saturating_sub(max));
-            let deeper = if excess == 0 || attempt + 1 == CUT_ATTEMPTS {
-                None
-            } else {
-                aim = aim.saturating_sub(excess);
-                truncate(&window, aim)
+            let Some(cut) = deepening.next(&window, window.tokens()) else {
+                return Ok((assembled, findings));
             };
-            let Some(cut) = deeper else { return Ok((assembled, findings)) };
             state.cut = Some(cut);
         }
         Err(Error::internal("a window was cut too often"))

@@ -214,39 +214,34 @@ impl Engine {
     }
 
     /// Before a restore of an interactive session whose window takes so many tokens
-    /// with its preamble: makes it smaller if it is time. Returns whether it did.
-    pub(super) async fn relieve(&self, key: &SessionKey, room: Room, filled: u64) -> Result<bool, Error> {
+    /// with its preamble: makes it smaller if it is time.
+    pub(super) async fn relieve(&self, key: &SessionKey, room: Room, filled: u64) -> Result<(), Error> {
         let options = &self.inner.options.compaction;
         let is_over = |share| filled > percent(room.usable(), share);
-        if !is_over(options.summarize_percent) {
-            return Ok(false);
-        }
-        if self.adopt(key).await? {
-            return Ok(true);
-        }
-        if !is_over(options.collapse_percent) {
-            return Ok(false);
+        if !is_over(options.summarize_percent) || self.adopt(key).await? || !is_over(options.collapse_percent)
+        {
+            return Ok(());
         }
         let deadline = Deadline::after(Duration::from_secs(options.wait_seconds));
         while self.may_summarize() && !deadline.left().is_zero() {
             match self.claimed_summary(key, &deadline).await? {
-                Claimed::Made(made) if made.text.is_ok() => return self.adopt(key).await,
-                Claimed::Made(made) => return Ok(self.replace_middle(key, *made).await?.is_some()),
+                Claimed::Made(made) if made.text.is_ok() => return self.adopt(key).await.map(drop),
+                Claimed::Made(made) => return self.replace_middle(key, *made).await.map(drop),
                 Claimed::Nothing => break,
                 Claimed::ByOthers => {
                     clock::sleep(SUMMARY_POLL).await;
                     if self.adopt(key).await? {
-                        return Ok(true);
+                        return Ok(());
                     }
                 }
             }
         }
-        let Some(task) = self.summary_task(key, "").await? else { return Ok(false) };
+        let Some(task) = self.summary_task(key, "").await? else { return Ok(()) };
         let failure = "no summary in time".to_owned();
         let report = SummarizerReport { failure: failure.clone(), ..SummarizerReport::default() };
         let SummaryTask { branch, base, first_kept, .. } = task;
         let made = Summarized { branch, base, first_kept, text: Err(failure), report };
-        Ok(self.replace_middle(key, made).await?.is_some())
+        self.replace_middle(key, made).await.map(drop)
     }
 
     /// Puts a summary or, if there is none, an extract in place of what comes before

@@ -75,19 +75,17 @@ impl Engine {
         Ok(entries)
     }
 
-    /// The state with a cut, after what the cut leaves out was looked through: its
-    /// constraints and decisions are pinned, its calls are in the ledger.
+    /// The state with a cut, after the entries that it leaves out were looked through:
+    /// their constraints and decisions are pinned, their calls are in the ledger.
     pub(super) async fn leave(
         &self,
         key: &SessionKey,
         session: &Session,
-        at: &Position,
         before: &WindowState,
         cut: Cut,
+        entries: Vec<Entry>,
         text: Text,
     ) -> Result<Left, Error> {
-        let old = before.cut.clone().unwrap_or_default();
-        let entries = self.leaving_entries(key, at, &old, &cut).await?;
         let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
         let (session, before) = (session.clone(), before.clone());
         let pins = self.inner.options.compaction.pin_statements;

@@ -2,7 +2,7 @@
 
 use super::view::Window;
 use crate::format::Role;
-use crate::limits::{FIRST_MESSAGE_TOKENS, KEPT_SYSTEM_PERCENT};
+use crate::limits::{CUT_ATTEMPTS, FIRST_MESSAGE_TOKENS, KEPT_SYSTEM_PERCENT};
 use crate::model::{Cut, Origin, Seq, WireFormat};
 
 /// What an atom is.
@@ -71,6 +71,32 @@ pub fn truncate(window: &Window<'_>, tokens_max: u64) -> Option<Cut> {
         .map(|kept| plan.cut(kept))
         .find(|(_, tokens)| *tokens <= tokens_max)
         .map_or_else(|| (atoms.len() > 1).then(|| plan.cut(atoms.len() - 1).0), |(cut, _)| Some(cut))
+}
+
+/// Cuts a window deeper and deeper, until it has as few tokens as it may: what stands
+/// in place of what left may take more than was reckoned.
+#[derive(Clone, Copy, Debug)]
+pub struct Deepening {
+    tokens_max: u64,
+    aim: u64,
+    attempts: usize,
+}
+
+impl Deepening {
+    /// To at most so many tokens.
+    pub fn to(tokens_max: u64) -> Self {
+        Self { tokens_max, aim: tokens_max, attempts: CUT_ATTEMPTS }
+    }
+
+    /// The next cut of a window that takes so many tokens; nothing if these are few
+    /// enough, or if no more can leave.
+    pub fn next(&mut self, window: &Window<'_>, tokens: u64) -> Option<Cut> {
+        let excess = tokens.checked_sub(self.tokens_max).filter(|excess| *excess > 0)?;
+        self.attempts = self.attempts.checked_sub(1)?;
+        let cut = truncate(window, self.aim);
+        self.aim = self.aim.saturating_sub(excess);
+        cut
+    }
 }
 
 /// The cut that leaves at most the last `messages` entries, and the newest atom in
