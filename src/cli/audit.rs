@@ -51,7 +51,8 @@ impl Audit {
 
     /// The losses that are shown, and how many are not.
     fn losses<'c>(&self, compaction: &'c pb::Compaction) -> (Vec<&'c pb::AuditLoss>, u64) {
-        let is_literal = |loss: &pb::AuditLoss| !["constraint", "decision"].contains(&loss.subject.as_str());
+        let is_literal =
+            |loss: &pb::AuditLoss| !["pin", "constraint", "decision"].contains(&loss.subject.as_str());
         let mut literals = 0;
         let shown = compaction.losses.iter().filter(|loss| {
             literals += usize::from(is_literal(loss));

@@ -13,6 +13,7 @@ use crate::model::{
 use crate::store::meta::{CommitOutcome, NewWindowState, SessionKey, Tip};
 use crate::summary::audit::Subject;
 use crate::summary::literals::Findings;
+use crate::tokens::catalogue;
 use crate::window::{Deepening, Window, last_messages, truncate};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -355,12 +356,14 @@ fn tell_losses(key: &SessionKey, number: u64, audit: &AuditReport) {
         tallies.next().map_or(0, |tally| tally.lost)
     };
     let (constraints, decisions) = (lost(Subject::Constraint), lost(Subject::Decision));
-    if constraints > 0 || decisions > 0 {
+    let pins = lost(Subject::Pin);
+    if constraints > 0 || decisions > 0 || pins > 0 {
         tracing::warn!(
             session = %key.session,
             compaction = number,
             constraints,
             decisions,
+            pins,
             "a compaction lost what was demanded or decided"
         );
     }

@@ -17,6 +17,7 @@ use crate::summary::audit::{Subject, audit};
 use crate::summary::extract::Extract;
 use crate::summary::ledger::Ledger;
 use crate::summary::literals::{self, Findings, Statement};
+use crate::summary::{Said, Speaker};
 use crate::tokens::TokenCounter;
 
 /// What code knows of the entries that left, from one compaction to the next.
@@ -119,11 +120,16 @@ fn left(
     let mut known: Known = serde_json::from_value(old.known).unwrap_or_default();
     known.ledger.absorb(&said);
     known.extract.absorb(&said);
-    let findings = literals::find(&said);
+    let mut findings = literals::find(&said);
     if pins {
         let budget = room.map(|room| percent(room.usable(), PINS_PERCENT));
         let found = findings.constraints.iter().chain(&findings.decisions);
-        pin(&mut state.pins, found, budget, &measure);
+        let gone = pin(&mut state.pins, found, budget, &measure);
+        // Those that were found just now are among the findings.
+        let of_before = gone.into_iter().filter(|pin| before.pins.contains(pin));
+        findings.unpinned = of_before
+            .map(|pin| Statement { text: pin.text, seq: pin.seq.unwrap_or_default(), by: Speaker::User })
+            .collect();
     }
     let ledger_max = percent(slot, LEDGER_PERCENT);
     let text = match text {
@@ -142,13 +148,13 @@ fn left(
 }
 
 /// Pins statements that are not pinned yet. Of those that were found by code, the
-/// oldest go if all together take more than there is room for.
+/// oldest go if all together take more than there is room for; gives those.
 fn pin<'s>(
     pins: &mut Vec<Pin>,
     found: impl Iterator<Item = &'s Statement>,
     budget: Option<u64>,
     measure: &dyn Fn(&str) -> u64,
-) {
+) -> Vec<Pin> {
     for statement in found {
         if pins.iter().any(|pin| pin.text.contains(&statement.text)) {
             continue;
@@ -158,10 +164,12 @@ fn pin<'s>(
         pins.push(Pin { name, text: statement.text.clone(), seq: Some(statement.seq) });
     }
     let tokens = |pins: &[Pin]| pins.iter().map(|pin| measure(&pin.text)).sum::<u64>();
+    let mut gone = Vec::new();
     while pins.len() > PINS_MAX || budget.is_some_and(|budget| tokens(pins) > budget) {
         let Some(oldest) = pins.iter().position(|pin| pin.seq.is_some()) else { break };
-        pins.remove(oldest);
+        gone.push(pins.remove(oldest));
     }
+    gone
 }
 
 /// What became of what was found, in a window of those payloads.
