@@ -42,7 +42,7 @@ const FORMAT: pb::WireFormat = pb::WireFormat::AnthropicMessages;
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     for backend in Backend::available() {
-        measure(backend).await?;
+        Box::pin(measure(backend)).await?;
     }
     Ok(())
 }

@@ -64,6 +64,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("codec::output::writer", &["codec::frame", "codec::output::index"]),
     ("codec::segment", &["codec::digest", "codec::frame", "codec::line"]),
     ("engine::cache", &["engine::restore"]),
+    ("engine::calibration", &["engine::compact"]),
     ("engine::compact", &["engine::leaving", "engine::log", "engine::restore", "engine::window_state"]),
     ("engine::delete", &["engine::keys"]),
     ("engine::fork", &["engine::persist", "engine::sessions"]),
@@ -77,6 +78,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::persist::commit", &["engine::cache", "engine::persist::draft"]),
     ("engine::persist::draft", &["engine::persist::prepared", "engine::persist::request"]),
     ("engine::persist::prepared", &["engine::persist::refs", "engine::persist::request"]),
+    ("engine::persist::report", &["engine::persist::prepared"]),
     (
         "engine::persist::results",
         &[

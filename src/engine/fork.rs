@@ -174,6 +174,7 @@ impl Engine {
             preamble,
             source: Some((request.source.session.clone(), base.branch.clone())),
             window_state: (tip.head.window_state, tip.head.window_offset),
+            calibration: tip.head.calibration.clone(),
         })
     }
 }

@@ -123,7 +123,7 @@ impl Engine {
     pub(super) async fn tend(&self, key: &SessionKey) {
         let Some(cached) = self.inner.caches.tips.get(key) else { return };
         let tip = &cached.tip;
-        let Some(room) = tip.session.profile.room(None, 0) else { return };
+        let Some(room) = tip.room() else { return };
         if tip.session.path != CompressionPath::Interactive {
             return;
         }
@@ -263,7 +263,7 @@ impl Engine {
                 return Ok(None);
             };
             let state = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
-            let tokens_max = tip.session.profile.room(None, 0).map(|room| {
+            let tokens_max = tip.room().map(|room| {
                 let share = self.inner.options.compaction.summarize_percent;
                 percent(room.usable(), share).saturating_sub(tip.head.preamble_tokens).max(1)
             });

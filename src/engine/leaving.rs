@@ -12,7 +12,6 @@ use crate::model::{
     WireFormat, percent,
 };
 use crate::store::meta::SessionKey;
-use crate::summary::Said;
 use crate::summary::audit::{Subject, audit};
 use crate::summary::extract::Extract;
 use crate::summary::ledger::Ledger;
@@ -80,7 +79,6 @@ impl Engine {
     /// their constraints and decisions are pinned, their calls are in the ledger.
     pub(super) async fn leave(
         &self,
-        key: &SessionKey,
         session: &Session,
         before: &WindowState,
         cut: Cut,
@@ -114,7 +112,7 @@ fn left(
         entries.iter().map(|entry| Said::of(session.format, entry.seq, &entry.payload)).collect();
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let measure = |text: &str| counter.count_text(text);
-    let room = session.profile.room(None, 0);
+    let room = session.room(before.calibration.as_ref(), None, 0);
     let slot = summary_tokens_max(room);
     let old = before.summary.clone().unwrap_or_default();
     let mut known: Known = serde_json::from_value(old.known).unwrap_or_default();

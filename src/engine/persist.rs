@@ -4,6 +4,7 @@ mod commit;
 mod draft;
 mod prepared;
 mod refs;
+mod report;
 mod request;
 mod results;
 
@@ -56,6 +57,7 @@ impl Engine {
             let reply = engine.persist_detached(request).await;
             drop(held);
             if reply.is_ok() {
+                engine.calibrate_if_low(&key).await;
                 engine.truncate_if_over(&key).await;
                 engine.tend(&key).await;
             }

@@ -123,7 +123,7 @@ impl Engine {
             }
             let counter = TokenCounter::new(tip.session.format, tip.session.tokenizer());
             let tokens: u64 = state.pins.iter().map(|pin| counter.count_text(&pin.text)).sum();
-            let budget = tip.session.profile.room(None, 0).map(|room| percent(room.usable(), PINS_PERCENT));
+            let budget = tip.room().map(|room| percent(room.usable(), PINS_PERCENT));
             let grows = state.pins.len() >= assembled.state.pins.len();
             if let Some(budget) = budget.filter(|budget| grows && tokens > *budget) {
                 let problem = format!("would make pins of {tokens} tokens; at most {budget} are allowed");

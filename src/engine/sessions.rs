@@ -150,6 +150,7 @@ impl Engine {
             preamble,
             source: None,
             window_state: (0, 0),
+            calibration: None,
         };
         match self.inner.meta.create_session(new).await? {
             CreateOutcome::Created => self.written_session(&key).await,

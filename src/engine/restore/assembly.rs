@@ -89,12 +89,14 @@ impl Engine {
             return Ok(assembled);
         }
         let last = atoms(&window).last().map_or(0, |atom| atom.tokens);
+        // As the provider would count them.
+        let factor = tip.session.factor(assembled.state.calibration.as_ref());
         Err(Error::WindowCannotFit {
             session: key.session.clone(),
             context: tip.session.profile.context_window_tokens,
-            rest: tokens_max,
-            head: tokens.saturating_sub(last),
-            last,
+            rest: factor.reported(tokens_max),
+            head: factor.reported(tokens.saturating_sub(last)),
+            last: factor.reported(last),
         })
     }
 }

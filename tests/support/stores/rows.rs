@@ -122,6 +122,7 @@ impl Line {
             preamble: self.preamble.clone(),
             source: None,
             window_state: (0, 0),
+            calibration: None,
         }
     }
 
