@@ -4,6 +4,7 @@ pub mod error;
 pub mod strip;
 
 mod cache;
+mod calibration;
 mod compact;
 mod continuation;
 mod delete;

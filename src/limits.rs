@@ -299,6 +299,24 @@ pub const TAIL_TOKENS_MAX: u64 = 20_000;
 /// Tokens of the newest tool results that are never snipped, unless a quarter of the
 /// usable window is less.
 pub const SNIP_PROTECTED_TOKENS: u64 = 40_000;
+/// Bounds of the factor by which counted tokens are calibrated, in thousandths.
+pub const CALIBRATION_PERMILLE_MIN: u64 = 700;
+/// See [`CALIBRATION_PERMILLE_MIN`].
+pub const CALIBRATION_PERMILLE_MAX: u64 = 2_000;
+/// By how much more may be reported than counted before that cannot wait for a
+/// compaction, in percent.
+pub const CALIBRATION_SLACK_PERCENT: u64 = 10;
+/// Fewest counted tokens of a call whose report says something of them: of a smaller
+/// one, what the provider adds to each call is too large a part.
+pub const CALIBRATION_TOKENS_MIN: u64 = 1_000;
+/// Times more, or less, than was counted that a report cannot be of that call.
+pub const CALIBRATION_ABSURD: u64 = 8;
+/// Newest turns among which a compaction looks for a report.
+pub const CALIBRATION_TURNS: u32 = 32;
+
+/// Share of the size over which a window is snipped to which it is, in percent: as
+/// with [`TRUNCATE_FLOOR_PERCENT`].
+pub const SNIP_FLOOR_PERCENT: u64 = 80;
 /// Longest text that a caller adds to the prompt of a summary, in bytes.
 pub const SUMMARY_INSTRUCTIONS_BYTES_MAX: usize = 8 * KIB;
 /// Most tokens of the source that a summarizer is given; of more, both ends.

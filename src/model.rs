@@ -2,6 +2,7 @@
 //! windows, as plain data with their rules. No I/O, no encoding.
 
 pub mod branch;
+pub mod calibration;
 pub mod compaction;
 pub mod deletion;
 pub mod digest;
@@ -18,9 +19,10 @@ pub mod turn;
 pub mod window;
 
 pub use branch::{Branch, Lineage, Span};
+pub use calibration::{Calibration, TokenFactor};
 pub use compaction::{
-    AuditLoss, AuditReport, AuditTally, Cut, Pin, RecordedState, StateKind, StateRecord, SummarizerReport,
-    Summary, WindowState,
+    AuditLoss, AuditReport, AuditTally, CacheBreak, Cut, Pin, RecordedState, StateKind, StateRecord,
+    SummarizerReport, Summary, WindowState,
 };
 pub use deletion::{Deletion, DeletionState};
 pub use digest::Digest;

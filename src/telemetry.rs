@@ -104,7 +104,10 @@ const COUNTERS: &[(&str, &str, Labels)] = &[
     (
         "turnkeep_window_states_total",
         "Recorded changes of what windows leave out and pin, by kind",
-        Labels::Of("kind", &["pins", "truncate", "snip", "summarize", "collapse", "undo", "rewind"]),
+        Labels::Of(
+            "kind",
+            &["pins", "truncate", "snip", "summarize", "collapse", "undo", "rewind", "calibrate"],
+        ),
     ),
     (
         "turnkeep_summaries_total",
@@ -117,6 +120,7 @@ const COUNTERS: &[(&str, &str, Labels)] = &[
         Labels::Of(
             "subject",
             &[
+                "pin",
                 "constraint",
                 "decision",
                 "path",

@@ -200,6 +200,77 @@ mod tests {
     }
 
     #[test]
+    fn a_block_of_no_known_kind_counts_by_its_bytes_wherever_it_stands() {
+        use crate::format::read;
+        use WireFormat::{
+            AnthropicMessages, BedrockConverse, GeminiContents, Opaque, OpenaiChat, OpenaiResponses,
+        };
+        let block = format!(r#"{{"hologram":{{"frames":"{}"}}}}"#, "QUJD".repeat(1_000));
+        let bytes = block.len() as u64;
+        let places = [
+            (OpenaiChat, r#"{"role":"user","content":[{"type":"text","text":"a"}BLOCK]}"#),
+            (OpenaiChat, r#"{"role":"tool","tool_call_id":"a","content":[{"type":"text","text":"a"}BLOCK]}"#),
+            (OpenaiResponses, r#"{"role":"user","content":[{"type":"input_text","text":"a"}BLOCK]}"#),
+            (
+                OpenaiResponses,
+                r#"{"type":"function_call_output","call_id":"a","output":[{"type":"input_text","text":"a"}BLOCK]}"#,
+            ),
+            (AnthropicMessages, r#"{"role":"user","content":[{"type":"text","text":"a"}BLOCK]}"#),
+            (
+                AnthropicMessages,
+                r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"a"}BLOCK]}]}"#,
+            ),
+            (GeminiContents, r#"{"role":"user","parts":[{"text":"a"}BLOCK]}"#),
+            (
+                GeminiContents,
+                r#"{"role":"user","parts":[{"functionResponse":{"name":"a","response":{"output":"a"},"parts":[{"text":"a"}BLOCK]}}]}"#,
+            ),
+            (BedrockConverse, r#"{"role":"user","content":[{"text":"a"}BLOCK]}"#),
+            (
+                BedrockConverse,
+                r#"{"role":"user","content":[{"toolResult":{"toolUseId":"a","content":[{"text":"a"}BLOCK]}}]}"#,
+            ),
+            (Opaque, r#"{"said":["a"BLOCK]}"#),
+            // An entry as a whole.
+            (OpenaiResponses, r#"{"type":"hologram","frames":[0BLOCK]}"#),
+            (AnthropicMessages, r#"{"role":"narrator","frames":[0BLOCK]}"#),
+        ];
+        for (format, place) in places {
+            let count = |block: &str| {
+                let payload = place.replace("BLOCK", block);
+                TokenCounter::new(format, Tokenizer::of_format(format))
+                    .count_entry(&read(format, payload.as_bytes()))
+            };
+            let counted = count(&format!(",{block}")) - count("");
+            assert!((bytes / 4..=bytes / 4 + 2).contains(&counted), "{format} {place}: {counted} of {bytes}");
+        }
+    }
+
+    #[test]
+    fn an_estimate_goes_by_the_script_and_not_by_characters_or_bytes() {
+        // Tokens for a hundred characters: letters of a word share one, an ideograph has
+        // one or two of its own.
+        let texts = [
+            ("The build fails on the second machine, and nobody knows why. ", 15..50),
+            ("fn main() { let x = vec![1, 2, 3]; println!(\"{x:?}\"); } ", 30..100),
+            ("这个构建在第二台机器上失败了,没有人知道原因。", 35..250),
+            ("ビルドは二台目のマシンで失敗し、理由は誰にも分かりません。", 35..250),
+            ("빌드가 두 번째 컴퓨터에서 실패하고 아무도 이유를 모릅니다. ", 25..250),
+            ("Сборка падает на второй машине, и никто не знает почему. ", 15..110),
+            ("يفشل البناء على الجهاز الثاني ولا أحد يعرف السبب. ", 15..150),
+            ("दूसरी मशीन पर बिल्ड विफल होता है और कोई नहीं जानता क्यों। ", 15..200),
+            ("การสร้างล้มเหลวบนเครื่องที่สองและไม่มีใครรู้ว่าทำไม ", 15..300),
+        ];
+        for counter in COUNTERS.into_iter().filter(|counter| !counter.is_exact()) {
+            for (text, expected) in &texts {
+                let characters = text.chars().count() as u64 * 10;
+                let tokens = counter.count_text(&text.repeat(10)) * 100 / characters;
+                assert!(expected.contains(&tokens), "{counter:?}: {tokens} for {text}");
+            }
+        }
+    }
+
+    #[test]
     fn text_without_breaks_is_counted_without_a_panic() {
         for piece in ["a", " ", "\n", "=", "é", "你", "😀", "\u{301}", "A1", " \n", "\u{0}", "'s", "\u{a0}"]
         {

@@ -18,11 +18,13 @@ mod messages;
 mod prepared;
 mod provider_calls;
 mod round;
+mod snip;
 mod truncate;
 mod view;
 
 pub use admit::{Admitted, admit};
 pub use assembler::Assembler;
 pub use prepared::Prepared;
-pub use truncate::{Atom, AtomKind, atoms, cut_before, last_messages, opening, snippable, tail, truncate};
+pub use snip::{Snippable, shown_entries, snippable, snips};
+pub use truncate::{Atom, AtomKind, Deepening, atoms, cut_before, last_messages, opening, tail, truncate};
 pub use view::{CommonPrefix, Window};

@@ -68,6 +68,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("codec::output::writer", &["codec::frame", "codec::output::index"]),
     ("codec::segment", &["codec::digest", "codec::frame", "codec::line"]),
     ("engine::cache", &["engine::restore"]),
+    ("engine::calibration", &["engine::compact"]),
     ("engine::compact", &["engine::leaving", "engine::log", "engine::restore", "engine::window_state"]),
     ("engine::continuation", &["engine::pins", "engine::sessions"]),
     ("engine::delete", &["engine::keys"]),
@@ -83,6 +84,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::persist::commit", &["engine::cache", "engine::persist::draft"]),
     ("engine::persist::draft", &["engine::persist::prepared", "engine::persist::request"]),
     ("engine::persist::prepared", &["engine::persist::refs", "engine::persist::request"]),
+    ("engine::persist::report", &["engine::persist::prepared"]),
     (
         "engine::persist::results",
         &[
@@ -245,6 +247,10 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("summary::ledger::calls", &["summary::ledger::patch", "summary::ledger::shell"]),
     ("summary::ledger::outcome", &["summary::fit", "summary::literals"]),
     ("summary::ledger::shell", &["summary::fit", "summary::ledger::calls", "summary::ledger::patch"]),
+    (
+        "summary::ledger::stale",
+        &["summary::ledger::calls", "summary::ledger::outcome", "summary::ledger::shell"],
+    ),
     ("summary::literals", &["summary::said"]),
     ("summary::literals::scan", &["summary::literals::words"]),
     ("summary::prompt", &["summary::fit", "summary::ledger", "summary::said"]),
@@ -264,6 +270,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("window::messages", &["window::edit", "window::round"]),
     ("window::prepared", &["window::admit", "window::round"]),
     ("window::round", &["window::edit", "window::entries", "window::messages"]),
+    ("window::snip", &["window::view"]),
     ("window::truncate", &["window::view"]),
     ("window::view", &["window::assembler", "window::round"]),
 ];

@@ -36,6 +36,8 @@ on_embedded_backend!(
     a_compaction_needs_to_know_the_context_window,
     wrong_requests_are_refused,
     a_sliding_window_keeps_the_newest_messages,
+    a_compaction_tells_what_it_does_to_the_prompt_cache,
+    pins_that_code_found_and_that_give_way_are_losses,
 );
 
 const CONTEXT: u64 = 4_000;
@@ -444,4 +446,74 @@ async fn a_sliding_window_keeps_the_newest_messages(backend: Backend) {
     let compaction = compact(&service, request).await.unwrap().unwrap();
     assert_eq!((compaction.first_kept_seq, compaction.omitted_entries), (10, 8));
     assert_accepted(OpenaiChat, &service.window(SESSION).await);
+}
+
+async fn a_compaction_tells_what_it_does_to_the_prompt_cache(backend: Backend) {
+    let service = Service::start(&backend).await;
+    for (id, name) in [("s", "gpt-4o"), ("t", "unheard-of")] {
+        let mut session = of_path(OpenaiChat, pb::CompressionPath::Batch, CONTEXT);
+        session.profile.as_mut().unwrap().model = name.to_owned();
+        service.create(id, session).await;
+        let session = format!("sessions/{id}");
+        let rules = r#"{"role":"system","content":"You count."}"#.to_owned();
+        service.append(&session, &[rules, user(OpenaiChat, "count to a hundred")]).await;
+        for number in 0..8 {
+            service.append(&session, &step(OpenaiChat, number)).await;
+        }
+    }
+    let before = service.window(SESSION).await;
+    let compaction = truncate_to(&service, 700).await;
+    let after = service.window(SESSION).await;
+    let same = before.payloads().iter().zip(after.payloads()).take_while(|(one, two)| **one == *two).count();
+    assert_eq!(same, 1, "the system message");
+    let kept_tokens = after.items[0].tokens;
+    let resent_tokens = after.header.tokens_after - kept_tokens;
+    // A million tokens are 2.50 dollars, or 1.25 from the cache.
+    let cost_picodollars = Some(resent_tokens * 1_250_000);
+    assert_eq!(compaction.cache, Some(pb::CacheBreak { kept_tokens, resent_tokens, cost_picodollars }));
+    // What is taken back has to be sent again as well.
+    let undo = pb::UndoCompactionRequest { name: compaction.name };
+    let undone = answer(service.client.transcripts.clone().undo_compaction(undo).await).unwrap();
+    assert_eq!(undone.cache.unwrap().resent_tokens, before.header.tokens_after - kept_tokens);
+    // Without prices there are the tokens.
+    let request = pb::CompactTranscriptRequest {
+        session: "sessions/t".to_owned(),
+        target_tokens: Some(700),
+        ..Default::default()
+    };
+    let unpriced = compact(&service, request).await.unwrap().unwrap().cache.unwrap();
+    assert_eq!((unpriced.resent_tokens, unpriced.cost_picodollars), (resent_tokens, None));
+}
+
+async fn pins_that_code_found_and_that_give_way_are_losses(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", of_path(OpenaiChat, pb::CompressionPath::Batch, CONTEXT)).await;
+    service.append(SESSION, &[user(OpenaiChat, "count to a hundred")]).await;
+    put_pin(&service, "own", "count in words").await.unwrap();
+    let rule = |number: usize| {
+        format!("Never touch the file src/module_{number}/handler.rs, whatever comes up in this work.")
+    };
+    let mut gave_way = Vec::new();
+    for round in 0..4 {
+        for number in round * 6..round * 6 + 6 {
+            service.append(SESSION, &[user(OpenaiChat, &rule(number)), model(OpenaiChat, "yes")]).await;
+        }
+        let known = list(&service).await.len();
+        work(&service, OpenaiChat, round * 100..round * 100 + 14).await;
+        let compactions = list(&service).await;
+        for compaction in compactions[..compactions.len() - known].iter().rev() {
+            let lost = compaction.losses.iter().filter(|loss| loss.subject == "pin");
+            gave_way.extend(lost.map(|loss| (loss.text.clone(), loss.seq)));
+            let pins = compaction.losses.iter().take_while(|loss| loss.subject == "pin").count();
+            assert!(compaction.losses[pins..].iter().all(|loss| loss.subject != "pin"), "pins come first");
+        }
+    }
+    assert!(gave_way.len() > 3 && gave_way.is_sorted_by_key(|(_, seq)| *seq), "{gave_way:?}");
+    for (number, (text, _)) in gave_way.iter().enumerate() {
+        assert_eq!(*text, rule(number), "the oldest first");
+    }
+    let window = service.window(SESSION).await.payloads().concat();
+    assert!(window.contains("count in words") && !window.contains(&rule(0)), "{window}");
+    // What gave way is not forgotten: the log has it.
+    assert!(service.read(SESSION).await.payloads().concat().contains(&rule(0)));
 }

@@ -137,6 +137,7 @@ async fn what_is_just_within_the_limits_is_taken(backend: Backend) {
             cache_read_tokens: TOKENS_MAX,
             cache_write_tokens: TOKENS_MAX,
             window_id: "w".repeat(512),
+            counted_tokens: None,
         }),
         score: Some(f64::MAX),
         step_kind: "k".repeat(64),

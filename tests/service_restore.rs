@@ -114,6 +114,7 @@ async fn a_restore_gives_the_window_and_all_that_is_known_of_it(backend: Backend
                 pb::NextStep::UserInput.into()
             },
             tokens_estimated: !matches!(format, WireFormat::OpenaiChat | WireFormat::OpenaiResponses),
+            token_factor_permille: 1_000,
         };
         assert_eq!(window.header, expected);
         assert_ne!(window.header.window_id, "");
@@ -232,7 +233,12 @@ async fn a_window_says_whether_it_fits(backend: Backend) {
             let restored = service.restore(request).await;
             assert_eq!((restored.header.reserve_tokens, restored.header.fits), (reserve, fits));
             assert_eq!(restored.items, window.items, "it is served whole all the same");
-            assert_eq!(restored.header.window_id, window.header.window_id);
+            // The id says what the worker adds, and that alone makes no other window of it.
+            let is_same_id = restored.header.window_id == window.header.window_id;
+            assert_eq!(is_same_id, fixed_overhead_tokens == 0);
+            let held = service.restore_from(SESSION, &restored.header.window_id).await;
+            assert_eq!(held.full_reason(), None);
+            assert_eq!(held.items, vec![], "unchanged");
         }
         let without_limits = service.restore(request("sessions/t")).await.header;
         assert_eq!(without_limits.fits, None);

@@ -289,6 +289,7 @@ async fn turns_are_listed_with_all_that_they_recorded(backend: Backend) {
         cache_read_tokens: 3,
         cache_write_tokens: 4,
         window_id: "any".to_owned(),
+        counted_tokens: None,
     };
     let request = pb::PersistTranscriptRequest {
         usage: Some(usage.clone()),

@@ -31,6 +31,7 @@ on_all_backends!(a_summary_is_made_beforehand_and_taken_when_it_is_needed);
 
 on_embedded_backend!(
     old_tool_results_are_snipped_and_the_newest_stay,
+    stale_results_are_snipped_before_older_ones,
     an_extract_stands_in_for_a_summary_that_fails,
     a_session_without_a_summarizer_is_collapsed_in_every_format,
     what_the_user_forbids_is_pinned_when_it_leaves,
@@ -173,6 +174,42 @@ async fn old_tool_results_are_snipped_and_the_newest_stay(backend: Backend) {
         );
     }
     assert!(service.read(SESSION).await.payloads()[2].contains("line 150 of"), "the log is whole");
+}
+
+/// A look at a file of some 1,500 tokens.
+fn look(number: usize, path: &str) -> Vec<String> {
+    let id = format!("look_{number}");
+    let call = json!({"role": "assistant", "content": null, "tool_calls": [
+        {"id": id, "type": "function",
+         "function": {"name": "read_file", "arguments": json!({"path": path}).to_string()}},
+    ]});
+    let lines: Vec<_> = (0..150).map(|line| format!("line {line} of {path}, as of {number}\n")).collect();
+    vec![call.to_string(), result(OpenaiChat, &id, "read_file", &lines.concat())]
+}
+
+async fn stale_results_are_snipped_before_older_ones(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", session(OpenaiChat, 20_000)).await;
+    service.append(SESSION, &[user(OpenaiChat, "read")]).await;
+    for (number, path) in ["old.rs", "a.rs", "b.rs", "a.rs", "b.rs"].into_iter().enumerate() {
+        service.append(SESSION, &look(number, path)).await;
+    }
+    let snip = list(&service).await.remove(0);
+    assert_eq!((snip.kind(), &snip.snipped_seqs), (CompactionKind::Snip, &snip.stale_seqs));
+    assert_eq!(snip.stale_seqs, [5, 7], "{snip:?}");
+    let window = service.window(SESSION).await;
+    assert_accepted(OpenaiChat, &window);
+    let shown = window.payloads();
+    assert!(shown[4].contains("read again or changed in entry 8"), "{}", shown[4]);
+    assert!(shown[2].contains("line 75 of old.rs"), "older, and the last that is known");
+    // The oldest follow once there are no more stale ones.
+    service.append(SESSION, &look(5, "c.rs")).await;
+    service.append(SESSION, &look(6, "d.rs")).await;
+    let snip = list(&service).await.remove(0);
+    assert!(snip.snipped_seqs.contains(&3) && !snip.stale_seqs.contains(&3), "{snip:?}");
+    let before = service.window(SESSION).await;
+    let service = service.restart().await;
+    assert_eq!(service.window(SESSION).await.payloads(), before.payloads());
 }
 
 async fn an_extract_stands_in_for_a_summary_that_fails(backend: Backend) {

@@ -11,13 +11,15 @@ mod recorded;
 use bytes::Bytes;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use turnkeep::clock::Micros;
 use turnkeep::import::{Options, Thread, import};
-use turnkeep::model::{EntryKind, Seq};
+use turnkeep::model::{Entry, EntryKind, Seq, Version};
 use turnkeep::summary::audit::{Subject, audit, unsupported_claims};
 use turnkeep::summary::extract::Extract;
-use turnkeep::summary::ledger::{FileState, Ledger};
+use turnkeep::summary::ledger::{FileState, Ledger, stale_results};
 use turnkeep::summary::{Said, Speaker, literals, prompt};
 use turnkeep::tokens::TokenCounter;
+use turnkeep::window::{Assembler, snippable, snips};
 
 /// The files of a folder, by name.
 fn files(folder: &str) -> BTreeMap<String, Bytes> {
@@ -180,6 +182,74 @@ const CLAUDE_CODE: [usize; 2] = [77, 13];
 
 /// The same of Codex.
 const CODEX: [usize; 2] = [52, 15];
+
+/// Of a call in an entry that has no other: the arguments as text.
+fn arguments(entry: &Said<'_>) -> String {
+    entry.calls.iter().map(|call| call.arguments.as_ref()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn stale_looks_at_recorded_files_are_snipped_before_all_else() {
+    let mut counts = [0; 3];
+    for folder in ["claude-code", "codex-rollout"] {
+        for (name, bytes) in files(folder) {
+            for thread in threads(&bytes) {
+                let entries = said(&thread);
+                let stale = stale_results(&entries);
+                for (look, later) in &stale {
+                    // Independent of what tools do: the later call names a file that the
+                    // call of the look named.
+                    let result = &entries[usize::try_from(look.0).unwrap() - 1];
+                    let by = arguments(&entries[usize::try_from(later.0).unwrap() - 1]);
+                    assert!(later > look, "{name}: {look}");
+                    let ids: Vec<_> = result.outcomes.iter().map(|outcome| outcome.id.as_ref()).collect();
+                    let calls = entries.iter().flat_map(|entry| &entry.calls);
+                    let looked: String = calls
+                        .filter(|call| ids.contains(&call.id.as_ref()))
+                        .map(|call| call.arguments.to_string() + " ")
+                        .collect();
+                    let is_of_name = |c: char| c.is_alphanumeric() || "._-".contains(c);
+                    let mut names = looked.split(|c| !is_of_name(c)).filter(|word| word.contains('.'));
+                    assert!(names.any(|file| by.contains(file)), "{name}: {look} by {later}: {looked} {by}");
+                }
+                let counter = TokenCounter::new(thread.format, turnkeep::model::Tokenizer::Estimate);
+                let mut assembler = Assembler::new(thread.format, counter);
+                let messages = thread.turns.iter().flat_map(|turn| &turn.entries);
+                let messages = messages.filter(|entry| entry.kind == EntryKind::Message);
+                for (message, seq) in messages.zip(1..) {
+                    let reading = turnkeep::format::read(thread.format, &message.payload);
+                    assembler.push(Entry {
+                        seq: Seq(seq),
+                        version: Version(1),
+                        at: Micros(0),
+                        kind: EntryKind::Message,
+                        tokens: counter.count_entry(&reading),
+                        payload: message.payload.clone(),
+                    });
+                }
+                let found = snippable(&assembler.window(false), 4_000);
+                let total: u64 = found.iter().map(|entry| entry.win).sum();
+                let is_stale = |seq: Seq| stale.contains_key(&seq);
+                let all_stale = found.iter().filter(|entry| is_stale(entry.seq)).count();
+                for aim in [1, total / 3, total] {
+                    let chosen = snips(&found, is_stale, aim, 0);
+                    let chosen_stale = chosen.iter().filter(|seq| is_stale(**seq)).count();
+                    assert!(chosen_stale == chosen.len() || chosen_stale == all_stale, "{name}");
+                }
+                counts[0] += stale.len();
+                counts[1] += all_stale;
+                counts[2] += found.len();
+            }
+        }
+    }
+    if recorded::folder().is_some() {
+        assert_eq!(counts, STALE);
+    }
+}
+
+/// Entries with stale results in the recordings, those of them that may be snipped,
+/// and all that may.
+const STALE: [usize; 3] = [242, 235, 805];
 
 #[test]
 fn recorded_conversations_are_summarized_within_bounds_and_lose_nothing_that_stands() {

@@ -10,6 +10,10 @@ mod compacted;
 mod examples;
 #[path = "support/histories.rs"]
 mod histories;
+#[path = "window_properties/invariants.rs"]
+mod invariants;
+#[path = "support/messages.rs"]
+mod messages;
 #[path = "window_properties/recorded.rs"]
 mod recorded;
 #[path = "support/recorded.rs"]

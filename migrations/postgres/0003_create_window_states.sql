@@ -26,7 +26,9 @@ CREATE TABLE pending_summary (
     PRIMARY KEY (tenant, session_id)
 );
 
--- The number of the session's newest state, 0 if there is none, and how many tokens
--- more its window had then than its log.
+-- The number of the session's newest state, 0 if there is none, how many tokens more
+-- its window had then than its log, and how counted tokens compare with reported ones
+-- in it.
 ALTER TABLE head ADD COLUMN window_state BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE head ADD COLUMN window_offset BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE head ADD COLUMN calibration TEXT; -- JSON

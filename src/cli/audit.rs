@@ -1,7 +1,9 @@
 //! `turnkeep audit`: what compactions kept and lost of what was said, and their price.
 
 use super::Remote;
-use super::compactions::{PAGE, kind, loss_json, loss_line, number, page, summarizer_json, summarizer_line};
+use super::compactions::{
+    PAGE, cache_json, cache_line, kind, loss_json, loss_line, number, page, summarizer_json, summarizer_line,
+};
 use super::output::{harmless, print, print_json, table, time};
 use crate::model::Cost;
 use crate::rpc::pb;
@@ -51,7 +53,8 @@ impl Audit {
 
     /// The losses that are shown, and how many are not.
     fn losses<'c>(&self, compaction: &'c pb::Compaction) -> (Vec<&'c pb::AuditLoss>, u64) {
-        let is_literal = |loss: &pb::AuditLoss| !["constraint", "decision"].contains(&loss.subject.as_str());
+        let is_literal =
+            |loss: &pb::AuditLoss| !["pin", "constraint", "decision"].contains(&loss.subject.as_str());
         let mut literals = 0;
         let shown = compaction.losses.iter().filter(|loss| {
             literals += usize::from(is_literal(loss));
@@ -77,6 +80,7 @@ impl Audit {
             "stated": Tallies::of(compaction).json(),
             "losses": losses.into_iter().map(loss_json).collect::<Vec<_>>(),
             "losses_not_shown": more,
+            "cache": compaction.cache.as_ref().map(cache_json),
             "summarizer": compaction.summarizer.as_ref().map(summarizer_json),
         })
     }
@@ -92,6 +96,9 @@ impl Audit {
         let (before, after) = (compaction.tokens_before, compaction.tokens_after);
         let omitted = compaction.omitted_entries;
         print(&format!("  {before} to {after} tokens, {omitted} messages left out"))?;
+        if let Some(cache) = &compaction.cache {
+            print(&format!("  prompt cache: {}", cache_line(cache)))?;
+        }
         if let Some(call) = &compaction.summarizer {
             print(&harmless(&format!("  summary: {}", summarizer_line(call))))?;
             for claim in &call.unsupported {
@@ -163,6 +170,10 @@ struct Sums {
     cost: Cost,
     /// Calls of which the price is not known.
     unpriced: u64,
+    resent_tokens: u64,
+    cache_cost: Cost,
+    /// Compactions of which it is not known what sending tokens again costs.
+    cache_unpriced: u64,
 }
 
 impl Sums {
@@ -170,6 +181,11 @@ impl Sums {
         self.compactions += 1;
         self.freed_tokens += compaction.tokens_before.saturating_sub(compaction.tokens_after);
         self.tallies.add(compaction);
+        if let Some(cache) = &compaction.cache {
+            self.resent_tokens += cache.resent_tokens;
+            self.cache_cost = [self.cache_cost, Cost(cache.cost_picodollars.unwrap_or(0))].into_iter().sum();
+            self.cache_unpriced += u64::from(cache.cost_picodollars.is_none());
+        }
         let Some(call) = &compaction.summarizer else { return };
         self.calls += 1;
         self.failures += u64::from(!call.failure.is_empty());
@@ -193,11 +209,18 @@ impl Sums {
             "output_tokens": self.output_tokens,
             "cost": self.cost.to_string(),
             "unpriced": self.unpriced,
+            "resent_tokens": self.resent_tokens,
+            "cache_cost": self.cache_cost.to_string(),
+            "cache_unpriced": self.cache_unpriced,
         })
     }
 
     fn print(&self) -> anyhow::Result<()> {
         print(&format!("together: {} compactions, {} tokens less", self.compactions, self.freed_tokens))?;
+        print(&format!(
+            "  prompt cache: {} tokens sent again, {}; price unknown of {}",
+            self.resent_tokens, self.cache_cost, self.cache_unpriced
+        ))?;
         if self.calls > 0 {
             print(&format!(
                 "  summaries: {}, of which {} failed; {} tokens read, {} written, {}; price unknown of {}",

@@ -113,16 +113,35 @@ fn json(compaction: &pb::Compaction) -> serde_json::Value {
         "omitted_entries": compaction.omitted_entries,
         "omitted_tokens": compaction.omitted_tokens,
         "snipped_seqs": compaction.snipped_seqs,
+        "stale_seqs": compaction.stale_seqs,
         "summary": compaction.summary,
         "ledger": compaction.ledger,
         "pins": compaction.pins.iter().map(super::pin::json).collect::<Vec<_>>(),
         "undone": compaction.undone,
+        "cache": compaction.cache.as_ref().map(cache_json),
+        "token_factor_permille": compaction.token_factor_permille,
         "summarizer": compaction.summarizer.as_ref().map(summarizer_json),
         "audit": compaction.audit.iter().map(|tally| {
             serde_json::json!({"subject": tally.subject, "kept": tally.kept, "lost": tally.lost})
         }).collect::<Vec<_>>(),
         "losses": compaction.losses.iter().map(loss_json).collect::<Vec<_>>(),
     })
+}
+
+/// What became of the prompt cache, as JSON.
+pub(super) fn cache_json(cache: &pb::CacheBreak) -> serde_json::Value {
+    serde_json::json!({
+        "kept_tokens": cache.kept_tokens,
+        "resent_tokens": cache.resent_tokens,
+        "cost": cache.cost_picodollars.map(|cost| Cost(cost).to_string()),
+    })
+}
+
+/// The same for people.
+pub(super) fn cache_line(cache: &pb::CacheBreak) -> String {
+    let cost =
+        cache.cost_picodollars.map_or_else(|| "unknown cost".to_owned(), |cost| Cost(cost).to_string());
+    format!("{} tokens stay, {} to be sent again, {cost}", cache.kept_tokens, cache.resent_tokens)
 }
 
 /// How a model was asked for a summary, as JSON.
@@ -227,6 +246,7 @@ impl Show {
         for (field, value) in json.as_object().into_iter().flatten() {
             let text = match field.as_str() {
                 "summarizer" => compaction.summarizer.as_ref().map(summarizer_line).unwrap_or_default(),
+                "cache" => compaction.cache.as_ref().map(cache_line).unwrap_or_default(),
                 "audit" => compaction.audit.iter().map(tally_line).collect::<Vec<_>>().join("\n"),
                 "losses" => compaction.losses.iter().map(loss_line).collect::<Vec<_>>().join("\n"),
                 _ => value.as_str().map_or_else(|| value.to_string(), str::to_owned),

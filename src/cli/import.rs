@@ -190,6 +190,7 @@ pub(super) fn usage(turn: &ImportedTurn) -> Option<pb::Usage> {
         cache_read_tokens: usage.cache_read_tokens,
         cache_write_tokens: usage.cache_write_tokens,
         window_id: usage.window_id,
+        counted_tokens: None,
     })
 }
 

@@ -193,7 +193,13 @@ impl Room {
             let of_use = items.iter().zip(uses).filter(|(_, used)| used.by == wanted);
             of_use.map(|(item, _)| item.tokens).fold(0, u64::saturating_add)
         };
-        let mut tokens = Use::ALL.map(|(by, _, _)| if by == Use::Preamble { preamble } else { of(by) });
+        // As the provider counts them, which counts the context window and the reserve.
+        let reported = |counted: u64| {
+            let tokens = u128::from(counted) * u128::from(factor(header)) / 1_000;
+            u64::try_from(tokens).unwrap_or(u64::MAX)
+        };
+        let mut tokens =
+            Use::ALL.map(|(by, _, _)| reported(if by == Use::Preamble { preamble } else { of(by) }));
         let filled = tokens.iter().copied().fold(0, u64::saturating_add);
         let reserve = if context == 0 { 0 } else { header.reserve_tokens };
         for (tokens, (by, _, _)) in tokens.iter_mut().zip(Use::ALL) {
@@ -251,6 +257,12 @@ fn shares(numbers: &[u64], width: usize) -> Vec<usize> {
     shares
 }
 
+/// Thousandths of a token of the provider that a counted one is.
+fn factor(header: &pb::WindowHeader) -> u64 {
+    // A service that knows of none says nothing.
+    if header.token_factor_permille == 0 { 1_000 } else { header.token_factor_permille }
+}
+
 /// The window in a sentence.
 fn told(header: &pb::WindowHeader) -> String {
     let cut = header.cut.as_ref().map_or_else(String::new, |cut| {
@@ -260,9 +272,16 @@ fn told(header: &pb::WindowHeader) -> String {
             cut.first_kept_seq, cut.omitted_entries, cut.omitted_tokens
         )
     });
+    let factor = match factor(header) {
+        1_000 => String::new(),
+        permille => {
+            format!(", which the provider counts as {}.{:03} each", permille / 1_000, permille % 1_000)
+        }
+    };
+    let estimated = if header.tokens_estimated { ", estimated" } else { "" };
     let fits = header.fits.map_or(NO_CONTEXT_WINDOW, |fits| if fits { "yes" } else { "no" });
     format!(
-        "version {}, {} items, {} tokens of {} in the log{cut}, fits: {fits}, next: {}",
+        "version {}, {} items, {} tokens of {} in the log{estimated}{factor}{cut}, fits: {fits}, next: {}",
         header.version,
         header.item_count,
         header.tokens_after,
@@ -289,6 +308,7 @@ struct WindowJson<'a> {
     room: serde_json::Value,
     cut: Option<serde_json::Value>,
     fits: Option<bool>,
+    token_factor_permille: u64,
     next: String,
 }
 
@@ -327,6 +347,7 @@ fn json<'a>(
             })
         }),
         fits: header.fits,
+        token_factor_permille: factor(header),
         next: name(header.next().as_str_name(), "NEXT_STEP_"),
     })
 }

@@ -32,6 +32,8 @@ pub struct WindowId {
     pub window_state: u64,
     /// Tokens to which the window was cut for its request alone; 0 if it was not.
     pub cut_to: u64,
+    /// Tokens that the worker adds to each call.
+    pub fixed_overhead: u64,
     /// Whether pending calls were closed.
     pub close_pending: bool,
     /// The first bytes of the receipt of `known`: tells apart logs of the same
@@ -81,8 +83,15 @@ impl WindowIdKey {
     /// The id as text, bound to its session.
     pub fn encode(&self, tenant: &TenantId, session: &SessionId, id: &WindowId) -> String {
         let mut bytes = vec![FORMAT, u8::from(id.close_pending)];
-        let numbers =
-            [id.served.0, id.known.0, id.window_revision, id.config_revision, id.window_state, id.cut_to];
+        let numbers = [
+            id.served.0,
+            id.known.0,
+            id.window_revision,
+            id.config_revision,
+            id.window_state,
+            id.cut_to,
+            id.fixed_overhead,
+        ];
         for number in numbers {
             bytes.extend_from_slice(&number.to_be_bytes());
         }
@@ -106,6 +115,7 @@ impl WindowIdKey {
         let (config_revision, rest) = rest.split_first_chunk()?;
         let (window_state, rest) = rest.split_first_chunk()?;
         let (cut_to, rest) = rest.split_first_chunk()?;
+        let (fixed_overhead, rest) = rest.split_first_chunk()?;
         let (receipt, branch) = rest.split_first_chunk()?;
         Some(WindowId {
             branch: BranchId::parse(std::str::from_utf8(branch).ok()?).ok()?,
@@ -115,6 +125,7 @@ impl WindowIdKey {
             config_revision: u64::from_be_bytes(*config_revision),
             window_state: u64::from_be_bytes(*window_state),
             cut_to: u64::from_be_bytes(*cut_to),
+            fixed_overhead: u64::from_be_bytes(*fixed_overhead),
             close_pending: close_pending != 0,
             receipt: *receipt,
         })
@@ -137,6 +148,7 @@ mod tests {
             known: Version(5),
             window_state: 5,
             cut_to: 6,
+            fixed_overhead: 7,
             window_revision: 2,
             config_revision: 4,
             close_pending: true,

@@ -142,6 +142,7 @@ mod tests {
                 updated_at: at,
                 window_state: 0,
                 window_offset: 0,
+                calibration: None,
             },
             branch: Branch {
                 id: branch,

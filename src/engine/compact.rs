@@ -5,17 +5,16 @@ use super::log::Position;
 use super::restore::Assembled;
 use super::window_state::StateAt;
 use super::{Engine, Error, compute};
-use crate::limits::{
-    APPEND_ATTEMPTS, CUT_ATTEMPTS, TRUNCATE_CEILING_PERCENT, TRUNCATE_FLOOR_PERCENT, WINDOW_STATES_PAGE,
-};
+use crate::limits::{APPEND_ATTEMPTS, TRUNCATE_CEILING_PERCENT, TRUNCATE_FLOOR_PERCENT, WINDOW_STATES_PAGE};
 use crate::model::{
-    AuditReport, CompressionPath, Cut, RecordedState, Room, StateKind, StateRecord, SummarizerReport,
-    Version, WindowState, percent,
+    AuditReport, CacheBreak, CompressionPath, Cost, Cut, Item, RecordedState, Room, StateKind, StateRecord,
+    SummarizerReport, Usage, Version, WindowState, WireFormat, percent,
 };
 use crate::store::meta::{CommitOutcome, NewWindowState, SessionKey, Tip};
 use crate::summary::audit::Subject;
 use crate::summary::literals::Findings;
-use crate::window::{Window, last_messages, truncate};
+use crate::tokens::catalogue;
+use crate::window::{Deepening, Window, last_messages, truncate};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -103,7 +102,7 @@ impl Engine {
             let window = assembled.assembler.window(false);
             match request.strategy {
                 Strategy::Truncate { target_tokens } => {
-                    let room = || tip.session.profile.room(None, 0);
+                    let room = || tip.room();
                     let floor = || Some(percent(ceiling(room()?), TRUNCATE_FLOOR_PERCENT));
                     let target = target_tokens.or_else(floor);
                     let target =
@@ -126,7 +125,7 @@ impl Engine {
         let Some(cached) = self.inner.caches.tips.get(key) else { return };
         let tip = &cached.tip;
         let over = |tokens: u64, tip: &Tip| {
-            let ceiling = ceiling(tip.session.profile.room(None, 0)?);
+            let ceiling = ceiling(tip.room()?);
             (tokens.saturating_add(tip.head.preamble_tokens) > ceiling).then_some(ceiling)
         };
         let is_truncated = tip.session.path != CompressionPath::Interactive;
@@ -160,15 +159,23 @@ impl Engine {
     ) -> Result<Option<RecordedState>, Error> {
         for _ in 0..APPEND_ATTEMPTS {
             let (mut tip, at, live) = self.current(key).await?;
-            let (proposal, before, tokens_before) = {
+            let (proposal, before, tokens_before, shown) = {
                 let assembled = live.lock();
-                let tokens = assembled.assembler.window(false).tokens();
-                (propose(&tip, &assembled)?, assembled.state.clone(), tokens)
+                let window = assembled.assembler.window(false);
+                let shown: Vec<_> = window.items_from(0).map(|item| item.payload).collect();
+                (propose(&tip, &assembled)?, assembled.state.clone(), window.tokens(), shown)
             };
             let Some(mut proposal) = proposal else { return Ok(None) };
+            proposal.state.calibration = match proposal.kind {
+                kind if kind.is_compaction() || kind == StateKind::Calibrate => {
+                    self.newest_calibration(key, &tip).await?
+                }
+                _ => tip.head.calibration.clone(),
+            };
             self.name_notes(key, &mut proposal.state, &live).await?;
             let number = tip.head.window_state + 1;
             (tip.head.window_state, tip.head.window_revision) = (number, tip.head.window_revision + 1);
+            tip.head.calibration.clone_from(&proposal.state.calibration);
             let (next, findings) = self.revised(key, &tip, &at, before, &proposal).await?;
             let window = next.assembler.window(false);
             let tokens_after = window.tokens();
@@ -176,15 +183,9 @@ impl Engine {
             if proposal.must_win && tokens_after >= tokens_before {
                 return Ok(None);
             }
-            let items: Vec<_> = window.items_from(0).map(|item| item.payload).collect();
-            let format = tip.session.format;
-            let audit = if findings == Findings::default() {
-                AuditReport::default()
-            } else {
-                let bytes = items.iter().map(Bytes::len).sum();
-                compute(bytes, move || audit_report(format, &findings, items.iter().map(AsRef::as_ref)))
-                    .await?
-            };
+            let items: Vec<_> = window.items_from(0).collect();
+            let cache = cache_break(&tip, &shown, &items);
+            let audit = audited(tip.session.format, findings, items).await?;
             let recorded = RecordedState {
                 branch: tip.head.branch.clone(),
                 number,
@@ -198,6 +199,7 @@ impl Engine {
                     undone: proposal.undone,
                     summarizer: proposal.summarizer,
                     audit,
+                    cache,
                 },
                 created_at: self.now(),
             };
@@ -236,28 +238,28 @@ impl Engine {
         let number = tip.head.window_state;
         let mut state = proposal.state.clone();
         let mut findings = Findings::default();
-        let mut aim = proposal.tokens_max.unwrap_or(u64::MAX);
-        for attempt in 0..CUT_ATTEMPTS {
+        let mut deepening = Deepening::to(proposal.tokens_max.unwrap_or(u64::MAX));
+        let base = WindowState { cut: before.cut.clone(), ..proposal.state.clone() };
+        let mut reached = before.cut.clone().unwrap_or_default();
+        let mut gone = Vec::new();
+        loop {
             let cut = state.cut.clone().filter(|_| state.cut != before.cut && proposal.undone.is_none());
             if let Some(cut) = cut {
-                let base = WindowState { cut: before.cut.clone(), ..proposal.state.clone() };
-                let left = self.leave(key, &tip.session, at, &base, cut, proposal.text.clone()).await?;
+                // What left at the cut before is gone already.
+                gone.extend(self.leaving_entries(key, at, &reached, &cut).await?);
+                gone.sort_by_key(|entry| entry.seq);
+                reached = cut.clone();
+                let left = self.leave(&tip.session, &base, cut, gone.clone(), proposal.text.clone()).await?;
                 (state, findings) = (left.state, left.findings);
             }
             let at_state = StateAt { number, state: Arc::new(state.clone()) };
             let assembled = self.assemble_log(key, tip, at, at_state).await?;
             let window = assembled.assembler.window(false);
-            let excess = proposal.tokens_max.map_or(0, |max| window.tokens().saturating_sub(max));
-            let deeper = if excess == 0 || attempt + 1 == CUT_ATTEMPTS {
-                None
-            } else {
-                aim = aim.saturating_sub(excess);
-                truncate(&window, aim)
+            let Some(cut) = deepening.next(&window, window.tokens()) else {
+                return Ok((assembled, findings));
             };
-            let Some(cut) = deeper else { return Ok((assembled, findings)) };
             state.cut = Some(cut);
         }
-        Err(Error::internal("a window was cut too often"))
     }
 
     /// A session's compactions with numbers under `before`, the newest first.
@@ -316,15 +318,16 @@ impl Engine {
         let state = StateAt { number, state: Arc::new(before.clone()) };
         let window = self.assemble_log(key, &tip, &at, state).await?;
         let tokens = window.assembler.window(false).tokens();
-        if let Some(room) = tip.session.profile.room(None, 0) {
+        if let Some(room) = tip.room() {
             let rest = room.usable().saturating_sub(tip.head.preamble_tokens);
             if tokens > rest {
-                let session = key.session.clone();
+                // As the provider would count them.
+                let factor = tip.session.factor(tip.head.calibration.as_ref());
                 return Err(Error::WindowCannotFit {
-                    session,
-                    context: room.context,
-                    rest,
-                    head: tokens,
+                    session: key.session.clone(),
+                    context: tip.session.profile.context_window_tokens,
+                    rest: factor.reported(rest),
+                    head: factor.reported(tokens),
                     last: 0,
                 });
             }
@@ -352,6 +355,35 @@ fn proposal(assembled: &Assembled, cut: Cut, tokens_max: Option<u64>, cause: &st
     Proposal { tokens_max, ..Proposal::keeping_all(StateKind::Truncate, state, cause.to_owned()) }
 }
 
+/// What became of what was found in the entries that left, in a window of those items.
+async fn audited(format: WireFormat, findings: Findings, items: Vec<Item>) -> Result<AuditReport, Error> {
+    if findings == Findings::default() {
+        return Ok(AuditReport::default());
+    }
+    let bytes = items.iter().map(|item| item.payload.len()).sum();
+    let payloads = move || audit_report(format, &findings, items.iter().map(|item| item.payload.as_ref()));
+    compute(bytes, payloads).await
+}
+
+/// What it does to the prompt cache that a window of those payloads gives way to one of
+/// those items.
+fn cache_break(tip: &Tip, before: &[Bytes], after: &[Item]) -> CacheBreak {
+    let same = before.iter().zip(after).take_while(|(before, after)| **before == after.payload).count();
+    let (kept, resent) = after.split_at(same);
+    let sum = |items: &[Item]| items.iter().fold(0, |sum: u64, item| sum.saturating_add(item.tokens));
+    let (kept_tokens, resent_tokens) = (sum(kept), sum(resent));
+    let factor = tip.session.factor(tip.head.calibration.as_ref());
+    let held = factor.reported(kept_tokens.saturating_add(tip.head.preamble_tokens));
+    let sent = factor.reported(resent_tokens);
+    let cost = catalogue::prices(&tip.session.profile, "").map(|prices| {
+        let cost = |input_tokens, cache_read_tokens| {
+            prices.cost(&Usage { input_tokens, cache_read_tokens, ..Usage::default() }).0
+        };
+        Cost(cost(sent, held).saturating_sub(cost(0, held.saturating_add(sent))))
+    });
+    CacheBreak { kept_tokens, resent_tokens, cost }
+}
+
 /// Counts what a compaction lost, and warns of constraints and decisions among it. Their
 /// texts are in the record and not in the log.
 fn tell_losses(key: &SessionKey, number: u64, audit: &AuditReport) {
@@ -364,12 +396,14 @@ fn tell_losses(key: &SessionKey, number: u64, audit: &AuditReport) {
         tallies.next().map_or(0, |tally| tally.lost)
     };
     let (constraints, decisions) = (lost(Subject::Constraint), lost(Subject::Decision));
-    if constraints > 0 || decisions > 0 {
+    let pins = lost(Subject::Pin);
+    if constraints > 0 || decisions > 0 || pins > 0 {
         tracing::warn!(
             session = %key.session,
             compaction = number,
             constraints,
             decisions,
+            pins,
             "a compaction lost what was demanded or decided"
         );
     }

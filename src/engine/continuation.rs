@@ -98,7 +98,7 @@ impl Engine {
             let problem = "has pins, which cannot be shown in a session of opaque entries";
             return Err(Error::invalid(FIELD, problem));
         }
-        if let Some((tokens, budget)) = over_budget(session, &pins) {
+        if let Some((tokens, budget)) = over_budget(session, session.profile.room(None, 0), &pins) {
             let problem = format!(
                 "has pins of {tokens} tokens; at most {budget}, a tenth of the usable window, are allowed in \
                  the new session"

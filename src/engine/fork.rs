@@ -176,6 +176,7 @@ impl Engine {
             source: Some((request.source.session.clone(), base.branch.clone())),
             window_state: (tip.head.window_state, tip.head.window_offset),
             opening: None,
+            calibration: tip.head.calibration.clone(),
         })
     }
 }

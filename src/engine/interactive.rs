@@ -5,18 +5,20 @@
 use super::compact::Proposal;
 use super::leaving::Text;
 use super::summaries::{SummaryTask, report};
-use super::{Engine, Error};
+use super::{Engine, Error, compute};
 use crate::clock::{self, Deadline};
 use crate::limits::{
-    SNIP_PROTECTED_TOKENS, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX,
-    SUMMARY_WAIT_MAX, TEND_PERCENT,
+    SNIP_FLOOR_PERCENT, SNIP_PROTECTED_TOKENS, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN,
+    SUMMARIZER_FAILURES_MAX, SUMMARY_WAIT_MAX, TEND_PERCENT,
 };
 use crate::model::{
     BranchId, CompressionPath, RecordedState, Room, Seq, StateKind, SummarizerReport, Usage, WindowState,
     percent,
 };
 use crate::store::meta::{SessionKey, Tip};
-use crate::window::{cut_before, snippable};
+use crate::summary::Said;
+use crate::summary::ledger::stale_results;
+use crate::window::{Window, cut_before, shown_entries, snippable, snips};
 use std::time::Duration;
 
 /// When windows are compacted, and what then. Shares are of the usable window, in
@@ -128,7 +130,7 @@ impl Engine {
     pub(super) async fn tend(&self, key: &SessionKey) {
         let Some(cached) = self.inner.caches.tips.get(key) else { return };
         let tip = &cached.tip;
-        let Some(room) = tip.session.profile.room(None, 0) else { return };
+        let Some(room) = tip.room() else { return };
         if tip.session.path != CompressionPath::Interactive {
             return;
         }
@@ -164,17 +166,43 @@ impl Engine {
     async fn snip(&self, key: &SessionKey, room: Room) -> Result<(), Error> {
         let options = &self.inner.options.compaction;
         let protected = SNIP_PROTECTED_TOKENS.min(room.usable() / 4);
+        let ceiling = percent(room.usable(), options.snip_percent);
+        let over = |tip: &Tip, window: &Window<'_>| {
+            let filled = window.tokens().saturating_add(tip.head.preamble_tokens);
+            (filled > ceiling).then_some(filled)
+        };
+        let least = |window: &Window<'_>| percent(window.tokens(), options.snip_win_percent).max(1);
+        let (tip, _, live) = self.current(key).await?;
+        let entries = {
+            let assembled = live.lock();
+            let window = assembled.assembler.window(false);
+            let win =
+                snippable(&window, protected).iter().fold(0, |win: u64, one| win.saturating_add(one.win));
+            if over(&tip, &window).is_none() || win < least(&window) {
+                return Ok(());
+            }
+            shown_entries(&window)
+        };
+        let (format, receipt) = (tip.session.format, tip.head.receipt);
+        let bytes = entries.iter().map(|(_, payload)| payload.len()).sum();
+        let stale = compute(bytes, move || {
+            let said: Vec<_> = entries.iter().map(|(seq, payload)| Said::of(format, *seq, payload)).collect();
+            stale_results(&said)
+        });
+        let stale = stale.await?;
         self.revise_window(key, |tip, assembled| {
             let window = assembled.assembler.window(false);
-            let filled = window.tokens().saturating_add(tip.head.preamble_tokens);
-            if filled <= percent(room.usable(), options.snip_percent) {
+            let Some(filled) = over(tip, &window).filter(|_| tip.head.receipt == receipt) else {
                 return Ok(None);
-            }
-            let (seqs, win) = snippable(&window, protected);
-            if seqs.is_empty() || win < percent(window.tokens(), options.snip_win_percent) {
+            };
+            let aim = filled - percent(ceiling, SNIP_FLOOR_PERCENT).min(filled);
+            let found = snippable(&window, protected);
+            let seqs = snips(&found, |seq| stale.contains_key(&seq), aim, least(&window));
+            if seqs.is_empty() {
                 return Ok(None);
             }
             let mut state = WindowState::clone(&assembled.state);
+            state.stale.extend(seqs.iter().filter_map(|seq| stale.get_key_value(seq)));
             state.snipped.extend(seqs);
             state.snipped.sort_unstable();
             state.snipped.dedup();
@@ -193,39 +221,34 @@ impl Engine {
     }
 
     /// Before a restore of an interactive session whose window takes so many tokens
-    /// with its preamble: makes it smaller if it is time. Returns whether it did.
-    pub(super) async fn relieve(&self, key: &SessionKey, room: Room, filled: u64) -> Result<bool, Error> {
+    /// with its preamble: makes it smaller if it is time.
+    pub(super) async fn relieve(&self, key: &SessionKey, room: Room, filled: u64) -> Result<(), Error> {
         let options = &self.inner.options.compaction;
         let is_over = |share| filled > percent(room.usable(), share);
-        if !is_over(options.summarize_percent) {
-            return Ok(false);
-        }
-        if self.adopt(key).await? {
-            return Ok(true);
-        }
-        if !is_over(options.collapse_percent) {
-            return Ok(false);
+        if !is_over(options.summarize_percent) || self.adopt(key).await? || !is_over(options.collapse_percent)
+        {
+            return Ok(());
         }
         let deadline = Deadline::after(options.wait());
         while self.may_summarize() && !deadline.left().is_zero() {
             match self.claimed_summary(key, &deadline).await? {
-                Claimed::Made(made) if made.text.is_ok() => return self.adopt(key).await,
-                Claimed::Made(made) => return Ok(self.replace_middle(key, *made).await?.is_some()),
+                Claimed::Made(made) if made.text.is_ok() => return self.adopt(key).await.map(drop),
+                Claimed::Made(made) => return self.replace_middle(key, *made).await.map(drop),
                 Claimed::Nothing => break,
                 Claimed::ByOthers => {
                     clock::sleep(SUMMARY_POLL).await;
                     if self.adopt(key).await? {
-                        return Ok(true);
+                        return Ok(());
                     }
                 }
             }
         }
-        let Some(task) = self.summary_task(key, "").await? else { return Ok(false) };
+        let Some(task) = self.summary_task(key, "").await? else { return Ok(()) };
         let failure = "no summary in time".to_owned();
         let report = SummarizerReport { failure: failure.clone(), ..SummarizerReport::default() };
         let SummaryTask { branch, base, first_kept, .. } = task;
         let made = Summarized { branch, base, first_kept, text: Err(failure), report };
-        Ok(self.replace_middle(key, made).await?.is_some())
+        self.replace_middle(key, made).await.map(drop)
     }
 
     /// Puts a summary or, if there is none, an extract in place of what comes before
@@ -247,7 +270,7 @@ impl Engine {
                 return Ok(None);
             };
             let state = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
-            let tokens_max = tip.session.profile.room(None, 0).map(|room| {
+            let tokens_max = tip.room().map(|room| {
                 let share = self.inner.options.compaction.summarize_percent;
                 percent(room.usable(), share).saturating_sub(tip.head.preamble_tokens).max(1)
             });

@@ -12,11 +12,11 @@ use crate::model::{
     WireFormat, percent,
 };
 use crate::store::meta::SessionKey;
-use crate::summary::Said;
 use crate::summary::audit::{Subject, audit};
 use crate::summary::extract::Extract;
 use crate::summary::ledger::Ledger;
 use crate::summary::literals::{self, Findings, Statement};
+use crate::summary::{Said, Speaker};
 use crate::tokens::TokenCounter;
 
 /// What code knows of the entries that left, from one compaction to the next.
@@ -75,19 +75,16 @@ impl Engine {
         Ok(entries)
     }
 
-    /// The state with a cut, after what the cut leaves out was looked through: its
-    /// constraints and decisions are pinned, its calls are in the ledger.
+    /// The state with a cut, after the entries that it leaves out were looked through:
+    /// their constraints and decisions are pinned, their calls are in the ledger.
     pub(super) async fn leave(
         &self,
-        key: &SessionKey,
         session: &Session,
-        at: &Position,
         before: &WindowState,
         cut: Cut,
+        entries: Vec<Entry>,
         text: Text,
     ) -> Result<Left, Error> {
-        let old = before.cut.clone().unwrap_or_default();
-        let entries = self.leaving_entries(key, at, &old, &cut).await?;
         let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
         let (session, before) = (session.clone(), before.clone());
         let pins = self.inner.options.compaction.pin_statements;
@@ -105,6 +102,7 @@ fn left(
 ) -> Left {
     let mut state = before.clone();
     state.snipped.retain(|seq| *seq >= cut.first_kept);
+    state.stale.retain(|seq, _| *seq >= cut.first_kept);
     let covers = Seq(cut.first_kept.0.saturating_sub(1));
     state.cut = Some(cut);
     if session.format == WireFormat::Opaque {
@@ -114,17 +112,22 @@ fn left(
         entries.iter().map(|entry| Said::of(session.format, entry.seq, &entry.payload)).collect();
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let measure = |text: &str| counter.count_text(text);
-    let room = session.profile.room(None, 0);
+    let room = session.room(before.calibration.as_ref(), None, 0);
     let slot = summary_tokens_max(room);
     let old = before.summary.clone().unwrap_or_default();
     let mut known: Known = serde_json::from_value(old.known).unwrap_or_default();
     known.ledger.absorb(&said);
     known.extract.absorb(&said);
-    let findings = literals::find(&said);
+    let mut findings = literals::find(&said);
     if pins {
         let budget = room.map(|room| percent(room.usable(), PINS_PERCENT));
         let found = findings.constraints.iter().chain(&findings.decisions);
-        pin(&mut state.pins, found, budget, &measure);
+        let gone = pin(&mut state.pins, found, budget, &measure);
+        // Those that were found just now are among the findings.
+        let of_before = gone.into_iter().filter(|pin| before.pins.contains(pin));
+        findings.unpinned = of_before
+            .map(|pin| Statement { text: pin.text, seq: pin.seq.unwrap_or_default(), by: Speaker::User })
+            .collect();
     }
     let ledger_max = percent(slot, LEDGER_PERCENT);
     let text = match text {
@@ -143,13 +146,13 @@ fn left(
 }
 
 /// Pins statements that are not pinned yet. Of those that were found by code, the
-/// oldest go if all together take more than there is room for.
+/// oldest go if all together take more than there is room for; gives those.
 fn pin<'s>(
     pins: &mut Vec<Pin>,
     found: impl Iterator<Item = &'s Statement>,
     budget: Option<u64>,
     measure: &dyn Fn(&str) -> u64,
-) {
+) -> Vec<Pin> {
     for statement in found {
         if pins.iter().any(|pin| pin.text.contains(&statement.text)) {
             continue;
@@ -159,10 +162,12 @@ fn pin<'s>(
         pins.push(Pin { name, text: statement.text.clone(), seq: Some(statement.seq) });
     }
     let tokens = |pins: &[Pin]| pins.iter().map(|pin| measure(&pin.text)).sum::<u64>();
+    let mut gone = Vec::new();
     while pins.len() > PINS_MAX || budget.is_some_and(|budget| tokens(pins) > budget) {
         let Some(oldest) = pins.iter().position(|pin| pin.seq.is_some()) else { break };
-        pins.remove(oldest);
+        gone.push(pins.remove(oldest));
     }
+    gone
 }
 
 /// What became of what was found, in a window of those payloads.

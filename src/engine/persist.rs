@@ -4,6 +4,7 @@ mod commit;
 mod draft;
 mod prepared;
 mod refs;
+mod report;
 mod request;
 mod results;
 
@@ -57,6 +58,7 @@ impl Engine {
             drop(held);
             if reply.is_ok() {
                 engine.open_window(&key).await;
+                engine.calibrate_if_low(&key).await;
                 engine.truncate_if_over(&key).await;
                 engine.tend(&key).await;
             }

@@ -5,7 +5,9 @@ use super::notes::check_name;
 use super::restore::LiveWindow;
 use super::{Engine, Error};
 use crate::limits::{OPENING_ENTRIES_MAX, PIN_BYTES_MAX, PINS_MAX, PINS_PERCENT};
-use crate::model::{Pin, RecordedState, Seq, Session, StateKind, Version, WindowState, WireFormat, percent};
+use crate::model::{
+    Pin, RecordedState, Room, Seq, Session, StateKind, Version, WindowState, WireFormat, percent,
+};
 use crate::store::meta::{BranchKey, SessionKey};
 use crate::tokens::TokenCounter;
 use crate::window::opening;
@@ -122,7 +124,9 @@ impl Engine {
                 return Ok(None);
             }
             let grows = state.pins.len() >= assembled.state.pins.len();
-            if let Some((tokens, budget)) = over_budget(&tip.session, &state.pins).filter(|_| grows) {
+            if let Some((tokens, budget)) =
+                over_budget(&tip.session, tip.room(), &state.pins).filter(|_| grows)
+            {
                 let problem = format!("would make pins of {tokens} tokens; at most {budget} are allowed");
                 return Err(Error::invalid("pin.text", problem));
             }
@@ -174,10 +178,10 @@ impl Engine {
 }
 
 /// The tokens of pins, and those that a session lets them take, if the former are more.
-pub(super) fn over_budget(session: &Session, pins: &[Pin]) -> Option<(u64, u64)> {
+pub(super) fn over_budget(session: &Session, room: Option<Room>, pins: &[Pin]) -> Option<(u64, u64)> {
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let tokens: u64 = pins.iter().map(|pin| counter.count_text(&pin.text)).sum();
-    let budget = session.profile.room(None, 0).map(|room| percent(room.usable(), PINS_PERCENT))?;
+    let budget = room.map(|room| percent(room.usable(), PINS_PERCENT))?;
     (tokens > budget).then_some((tokens, budget))
 }
 

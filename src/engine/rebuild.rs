@@ -23,8 +23,8 @@ use crate::codec::digest;
 use crate::codec::manifest::PreambleLine;
 use crate::codec::segment::BranchLine;
 use crate::model::{
-    Branch, BranchId, CompressionPath, Digest, Head, Labels, ModelProfile, Segment, Session, SessionId,
-    TenantId, Turn, Version, WireFormat,
+    Branch, BranchId, Calibration, CompressionPath, Digest, Head, Labels, ModelProfile, Segment, Session,
+    SessionId, TenantId, Turn, Version, WireFormat,
 };
 use crate::store::meta::{ManifestRow, RebuiltRows, RecordedTurn, SessionKey, Tombstone};
 use crate::store::{BlobStore, MetaStore};
@@ -365,7 +365,7 @@ fn session_rows(
     key: &SessionKey,
     rebuilt: &Rebuilt,
     evidence: &Evidence,
-    (window_state, window_offset): (u64, i64),
+    (window_state, window_offset, calibration): (u64, i64, Option<Calibration>),
     report: &mut RebuildReport,
 ) -> RebuiltRows {
     let id = (key.tenant.clone(), key.session.clone());
@@ -416,6 +416,7 @@ fn session_rows(
         updated_at: at,
         window_state,
         window_offset,
+        calibration,
     };
     let row = found.map(|(manifest, blob)| ManifestRow {
         session: key.session.clone(),

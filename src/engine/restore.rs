@@ -9,7 +9,7 @@ use super::window_state::StateAt;
 use super::{Engine, Error, compute, log};
 use crate::codec::window_id::{ReceiptPrefix, WindowId, receipt_prefix};
 use crate::limits::{REPAIR_SEQS_MAX, REPAIRS_MAX};
-use crate::model::{BranchId, Entry, Item, Preamble, Repair, Room, Seq, Turn, Version};
+use crate::model::{BranchId, Entry, Item, Preamble, Repair, Room, Seq, Turn, Version, WindowState};
 use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
 pub use answer::{Change, FullReason, Restored, WindowHeader};
@@ -115,8 +115,13 @@ impl Engine {
         }
         let preamble = self.inner.meta.preamble(key, version).await?;
         let held = self.held_window(request, &tip, &at, None).await?;
-        let at_state =
-            if request.is_whole { StateAt::default() } else { self.state_at(key, &tip, &at).await? };
+        let at_state = if request.is_whole {
+            // Nothing but how its tokens compare with the provider's.
+            let calibration = tip.head.calibration.clone();
+            StateAt { number: 0, state: Arc::new(WindowState { calibration, ..WindowState::default() }) }
+        } else {
+            self.state_at(key, &tip, &at).await?
+        };
         let state = self.assemble_log(key, &tip, &at, at_state.clone()).await?;
         let Some(over) = excess(request, &tip, preamble.as_ref(), &state) else {
             return Ok(Some(self.serve(request, &tip, &at, preamble.as_ref(), (&state, 0), held)));
@@ -151,7 +156,7 @@ impl Engine {
             let window = state.assembler.window(request.close_pending);
             let filled = window.tokens().saturating_add(preamble.map_or(0, |preamble| preamble.tokens));
             // Not the request's room: what it alone makes necessary is not recorded.
-            match tip.session.profile.room(None, 0) {
+            match tip.room() {
                 Some(room) if attempt == 1 && self.wants_relief(&tip, room, filled) => {
                     Look::Pressed(room, filled)
                 }
@@ -400,11 +405,14 @@ impl Engine {
             config_revision: tip.head.config_revision,
             window_state: state.state_number,
             cut_to,
+            fixed_overhead: request.fixed_overhead_tokens,
             close_pending: request.close_pending,
             receipt: receipt_prefix(at.turn.receipt),
         };
         let profile = &tip.session.profile;
-        let room = profile.room(request.reserve_tokens, request.fixed_overhead_tokens);
+        let calibration = state.state.calibration.as_ref();
+        let (reserve, overhead) = (request.reserve_tokens, request.fixed_overhead_tokens);
+        let room = tip.session.room(calibration, reserve, overhead);
         let tokens = window.tokens();
         let filled = tokens.saturating_add(preamble.map_or(0, |preamble| preamble.tokens));
         let counter = TokenCounter::new(tip.session.format, tip.session.tokenizer());
@@ -420,8 +428,9 @@ impl Engine {
                 preamble: preamble.filter(|_| lacks_preamble).cloned(),
                 tokens_before: at.turn.log_tokens,
                 tokens_after: tokens,
-                reserve: room.map_or(request.reserve_tokens.unwrap_or(0), |room| room.reserve),
+                reserve: profile.room(reserve, overhead).map_or(reserve.unwrap_or(0), |room| room.reserve),
                 fits: room.map(|room| room.fits(filled)),
+                factor: tip.session.factor(calibration),
                 repairs: newest_repairs(repairs),
                 repair_count,
                 unanswered: window.unanswered().clone(),
@@ -446,7 +455,8 @@ fn excess(
     if request.is_whole {
         return None;
     }
-    let room = tip.session.profile.room(request.reserve_tokens, request.fixed_overhead_tokens)?;
+    let calibration = state.state.calibration.as_ref();
+    let room = tip.session.room(calibration, request.reserve_tokens, request.fixed_overhead_tokens)?;
     let rest = room.usable().saturating_sub(preamble.map_or(0, |preamble| preamble.tokens));
     (state.assembler.window(request.close_pending).tokens() > rest).then_some(rest.max(1))
 }

@@ -177,6 +177,7 @@ impl Engine {
             source: None,
             window_state: (0, 0),
             opening: None,
+            calibration: None,
         })
     }
 

@@ -46,7 +46,7 @@ impl Engine {
         more: &str,
     ) -> Result<Option<SummaryTask>, Error> {
         let (tip, at, live) = self.current(key).await?;
-        let Some(room) = tip.session.profile.room(None, 0) else {
+        let Some(room) = tip.room() else {
             return Err(Error::ContextWindowUnknown { session: key.session.clone() });
         };
         let options = &self.inner.options.compaction;

@@ -230,7 +230,7 @@ impl<'a> Rollout<'_, 'a> {
             output_tokens: last.number("output_tokens"),
             cache_read_tokens: cached,
             cache_write_tokens: last.number("cache_write_input_tokens"),
-            window_id: String::new(),
+            ..Usage::default()
         });
         if of_a_step { Verdict::Strip } else { Verdict::Record }
     }

@@ -1,7 +1,8 @@
 //! What changes a window but not the log: cuts, snips, summaries and pins.
 
 use crate::clock::Micros;
-use crate::model::{BranchId, Cost, NoteNames, Seq, Version};
+use crate::model::{BranchId, Calibration, Cost, NoteNames, Seq, Version};
+use std::collections::BTreeMap;
 
 /// What a window is made with besides the log. It is recorded whenever it changes,
 /// so that a window is the same whenever and wherever it is made.
@@ -14,6 +15,10 @@ pub struct WindowState {
     /// order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snipped: Vec<Seq>,
+    /// Of these, those whose results a later call made stale, each with the entry of
+    /// the call: it read the same file again, or changed it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stale: BTreeMap<Seq, Seq>,
     /// What stands for the entries that left, if they were summarized.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
@@ -24,6 +29,9 @@ pub struct WindowState {
     /// put later does not change a window that is sent again and again.
     #[serde(default, skip_serializing_if = "NoteNames::is_empty")]
     pub notes: NoteNames,
+    /// How counted tokens compare with those that the provider reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
 }
 
 impl WindowState {
@@ -117,12 +125,22 @@ pub enum StateKind {
     Undo,
     /// The log was rewound or forked.
     Rewind,
+    /// Tokens were calibrated.
+    Calibrate,
 }
 
 impl StateKind {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Pins, Self::Truncate, Self::Snip, Self::Summarize, Self::Collapse, Self::Undo, Self::Rewind];
+    pub const ALL: [Self; 8] = [
+        Self::Pins,
+        Self::Truncate,
+        Self::Snip,
+        Self::Summarize,
+        Self::Collapse,
+        Self::Undo,
+        Self::Rewind,
+        Self::Calibrate,
+    ];
 
     /// Its name in storage and on the command line.
     pub fn as_str(self) -> &'static str {
@@ -134,6 +152,7 @@ impl StateKind {
             Self::Collapse => "collapse",
             Self::Undo => "undo",
             Self::Rewind => "rewind",
+            Self::Calibrate => "calibrate",
         }
     }
 
@@ -186,6 +205,29 @@ pub struct StateRecord {
     /// What became of what was said in the entries that left.
     #[serde(default, skip_serializing_if = "AuditReport::is_empty")]
     pub audit: AuditReport,
+    /// What it did to the provider's prompt cache.
+    #[serde(default, skip_serializing_if = "CacheBreak::is_nothing")]
+    pub cache: CacheBreak,
+}
+
+/// What a change of a window does to the provider's prompt cache, which holds what a
+/// window has in common with the one before, up to the first difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct CacheBreak {
+    /// Tokens of the window that are as they were, from its beginning on.
+    pub kept_tokens: u64,
+    /// The others: they have to be sent again.
+    pub resent_tokens: u64,
+    /// What these cost more than if the cache held them, if prices are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+}
+
+impl CacheBreak {
+    /// Whether nothing is known, as of what was recorded before.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How a model was asked for a summary.

@@ -4,7 +4,7 @@ use crate::limits::{
     COMPACTION_ADVISED_PERCENT, MEDIA_LIMIT_BYTES_MIN, RESERVE_DIVISOR, TOOL_RESULT_CHARACTERS,
     TOOL_RESULT_LENGTH_MAX, TOOL_RESULT_WRAPPING_MAX,
 };
-use crate::model::{Prices, WireFormat};
+use crate::model::{Prices, TokenFactor, WireFormat};
 
 /// How tokens are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -169,7 +169,8 @@ pub fn percent(tokens: u64, share: u64) -> u64 {
     u64::try_from(u128::from(tokens) * u128::from(share) / 100).unwrap_or(u64::MAX)
 }
 
-/// How a context window is divided for one request.
+/// How a context window is divided for one request, in tokens of the provider or as
+/// they are counted here: see [`Self::counted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Tokens of the context window.
@@ -223,6 +224,21 @@ impl ModelProfile {
 }
 
 impl Room {
+    /// The same room in tokens as they are counted here, of which each is so many of
+    /// the provider's: what fits into it fits there.
+    #[must_use]
+    pub fn counted(self, factor: TokenFactor) -> Self {
+        let at_least = |tokens: u64| {
+            let counted = factor.counted(tokens);
+            if factor.reported(counted) < tokens { counted + 1 } else { counted }
+        };
+        Self {
+            context: factor.counted(self.context),
+            reserve: at_least(self.reserve),
+            fixed_overhead: at_least(self.fixed_overhead),
+        }
+    }
+
     /// Tokens that window and preamble may take together.
     pub fn usable(self) -> u64 {
         self.context.saturating_sub(self.reserve).saturating_sub(self.fixed_overhead)

@@ -1,7 +1,9 @@
 //! Sessions.
 
 use crate::clock::Micros;
-use crate::model::{BranchId, Digest, ModelProfile, SessionId, Tokenizer, Version, WireFormat};
+use crate::model::{
+    BranchId, Calibration, Digest, ModelProfile, Room, SessionId, TokenFactor, Tokenizer, Version, WireFormat,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -77,6 +79,26 @@ impl Session {
     pub fn tokenizer(&self) -> Tokenizer {
         self.profile.tokenizer.unwrap_or_else(|| Tokenizer::of_format(self.format))
     }
+
+    /// What a counted token is to the provider. What was found for another model or
+    /// tokenizer says nothing.
+    pub fn factor(&self, calibration: Option<&Calibration>) -> TokenFactor {
+        let is_of_this = |calibration: &&Calibration| {
+            calibration.model == self.profile.model && calibration.tokenizer == self.tokenizer()
+        };
+        calibration.filter(is_of_this).map_or_else(TokenFactor::default, |calibration| calibration.permille)
+    }
+
+    /// As [`ModelProfile::room`], in tokens as they are counted here.
+    pub fn room(
+        &self,
+        calibration: Option<&Calibration>,
+        reserve: Option<u64>,
+        fixed_overhead: u64,
+    ) -> Option<Room> {
+        let room = self.profile.room(reserve, fixed_overhead)?;
+        Some(room.counted(self.factor(calibration)))
+    }
 }
 
 /// The part of a session that changes with its turns.
@@ -107,6 +129,9 @@ pub struct Head {
     pub window_state: u64,
     /// Tokens of the window when that was recorded, less those of the log.
     pub window_offset: i64,
+    /// How counted tokens compare with those that the provider reported: as in the
+    /// newest window state.
+    pub calibration: Option<Calibration>,
 }
 
 impl Head {

@@ -58,6 +58,10 @@ pub struct Usage {
     /// The window that the call was made from.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub window_id: String,
+    /// Tokens that the service counted for that call without what the worker adds to
+    /// each, if it can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_tokens: Option<u64>,
 }
 
 /// Calls without a result at one point of the log: all that pairing needs to

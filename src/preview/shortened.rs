@@ -38,13 +38,19 @@ impl Measure for Tokens {
 }
 
 /// The entry with the ends of its long tool results in place of them; nothing if
-/// none has more than [`SNIP_CHARACTERS`]. Only those values change.
-pub fn shortened_results(format: WireFormat, payload: &Bytes, seq: Seq) -> Option<Bytes> {
+/// none has more than [`SNIP_CHARACTERS`]. Only those values change. `later` is the
+/// entry that made the results stale, if one did.
+pub fn shortened_results(format: WireFormat, payload: &Bytes, seq: Seq, later: Option<Seq>) -> Option<Bytes> {
+    let whole = match later {
+        None => whole_of(seq),
+        Some(later) => format!("{}; what it shows was read again or changed in entry {later}", whole_of(seq)),
+    };
     let results = result_contents(format, payload);
     let texts = results.iter().flat_map(|result| &result.texts).filter_map(|text| {
         let content = text.text()?;
         let is_long = content.len() as u64 > SNIP_CHARACTERS && Characters.length(&content) > SNIP_CHARACTERS;
-        let shown = is_long.then(|| shortened(&content, SNIPPED_CHARACTERS, &Characters, seq)).flatten()?;
+        let shown =
+            is_long.then(|| shortened(&content, SNIPPED_CHARACTERS, &Characters, &whole)).flatten()?;
         Some((text.range(), shown))
     });
     changed(payload, &texts.collect::<Vec<_>>())
@@ -81,7 +87,7 @@ pub fn shortened_texts(
             break;
         }
         let room = tokens.saturating_sub(excess).max(tokens_max / 4);
-        let Some(shown) = shortened(&text, room, &Tokens(counter), seq) else { continue };
+        let Some(shown) = shortened(&text, room, &Tokens(counter), &whole_of(seq)) else { continue };
         excess = excess.saturating_sub(tokens.saturating_sub(room));
         values.push((place, shown));
     }
@@ -90,13 +96,17 @@ pub fn shortened_texts(
 }
 
 /// A JSON string of the ends of `text`; nothing if not even the marker fits.
-fn shortened(text: &str, length_max: u64, measure: &impl Measure, seq: Seq) -> Option<String> {
+fn shortened(text: &str, length_max: u64, measure: &impl Measure, whole: &str) -> Option<String> {
     let shown_max = length_max.saturating_mul(measure.escaped_per_unit());
     let ends = Ends::of(text.as_bytes(), usize::try_from(shown_max).unwrap_or(usize::MAX));
     let options = Options { length_max, measure, head_percent: HEAD_PERCENT, reference: "" };
-    let whole = format!("The whole of it is in entry {seq} of the log, which search_transcript searches");
-    let preview = ends.preview_of(&options, &whole)?;
+    let preview = ends.preview_of(&options, whole)?;
     (preview.text.len() < text.len()).then(|| serde_json::Value::from(preview.text).to_string())
+}
+
+/// Says where all of an entry is.
+fn whole_of(seq: Seq) -> String {
+    format!("The whole of it is in entry {seq} of the log, which search_transcript searches")
 }
 
 fn changed(payload: &Bytes, values: &[(Range<usize>, String)]) -> Option<Bytes> {

@@ -112,9 +112,10 @@ fn compaction_key(tenant: &TenantId, name: &str) -> Result<(SessionKey, u64), Er
 
 fn compaction(session: &SessionId, recorded: RecordedState) -> pb::Compaction {
     let RecordedState { branch: _, number, version, kind, state, record, created_at } = recorded;
+    let factor = state.calibration.as_ref().map(|calibration| calibration.permille).unwrap_or_default();
     let name = |number| format!("{}/compactions/{number}", session.resource_name());
     let kind = match kind {
-        StateKind::Pins | StateKind::Rewind => pb::CompactionKind::Unspecified,
+        StateKind::Pins | StateKind::Rewind | StateKind::Calibrate => pb::CompactionKind::Unspecified,
         StateKind::Truncate => pb::CompactionKind::Truncate,
         StateKind::Snip => pb::CompactionKind::Snip,
         StateKind::Summarize => pb::CompactionKind::Summarize,
@@ -136,6 +137,7 @@ fn compaction(session: &SessionId, recorded: RecordedState) -> pb::Compaction {
         omitted_entries: cut.omitted_entries,
         omitted_tokens: cut.omitted_tokens,
         snipped_seqs: state.snipped.iter().map(|seq| seq.0).collect(),
+        stale_seqs: state.stale.keys().map(|seq| seq.0).collect(),
         summary: summary.text,
         ledger: summary.ledger,
         pins: state.pins.into_iter().map(pin).collect(),
@@ -150,6 +152,12 @@ fn compaction(session: &SessionId, recorded: RecordedState) -> pb::Compaction {
         }),
         audit: record.audit.tallies.into_iter().map(tally).collect(),
         losses: record.audit.losses.into_iter().map(loss).collect(),
+        cache: (!record.cache.is_nothing()).then(|| pb::CacheBreak {
+            kept_tokens: record.cache.kept_tokens,
+            resent_tokens: record.cache.resent_tokens,
+            cost_picodollars: record.cache.cost.map(|cost| cost.0),
+        }),
+        token_factor_permille: factor.permille(),
     }
 }
 

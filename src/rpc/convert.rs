@@ -61,8 +61,15 @@ pub(super) fn new_entries(field: &str, entries: Vec<pb::NewEntry>) -> Result<Vec
 }
 
 pub(super) fn usage(usage: pb::Usage) -> Result<Usage, Error> {
-    let pb::Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id } =
-        usage;
+    let pb::Usage {
+        model,
+        input_tokens,
+        output_tokens,
+        cache_read_tokens,
+        cache_write_tokens,
+        window_id,
+        ..
+    } = usage;
     if model.len() > MODEL_NAME_BYTES_MAX {
         let problem = format!("has {} bytes; at most {MODEL_NAME_BYTES_MAX} are allowed", model.len());
         return Err(Error::invalid("usage.model", problem));
@@ -81,7 +88,15 @@ pub(super) fn usage(usage: pb::Usage) -> Result<Usage, Error> {
             return Err(Error::invalid(field, format!("is {tokens}; at most {TOKENS_MAX} are allowed")));
         }
     }
-    Ok(Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id })
+    Ok(Usage {
+        model,
+        input_tokens,
+        output_tokens,
+        cache_read_tokens,
+        cache_write_tokens,
+        window_id,
+        counted_tokens: None,
+    })
 }
 
 /// Configuration of a new session. Fields in errors are those of the session.
@@ -347,9 +362,19 @@ pub(super) fn turn(turn: Turn) -> pb::Turn {
 }
 
 fn usage_to(usage: Usage) -> pb::Usage {
-    let Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id } =
-        usage;
-    pb::Usage { model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id }
+    let counted_tokens = usage.counted_tokens;
+    let Usage {
+        model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, window_id, ..
+    } = usage;
+    pb::Usage {
+        model,
+        input_tokens,
+        output_tokens,
+        cache_read_tokens,
+        cache_write_tokens,
+        window_id,
+        counted_tokens,
+    }
 }
 
 pub(super) fn deletion(deletion: &Deletion) -> pb::DeletionReceipt {
@@ -477,6 +502,7 @@ pub(super) fn window_header(header: WindowHeader) -> pb::WindowHeader {
         tokens_after: header.tokens_after,
         reserve_tokens: header.reserve,
         fits: header.fits,
+        token_factor_permille: header.factor.permille(),
         repair_count: header.repair_count as u64,
         repairs: header.repairs.into_iter().map(repair).collect(),
         unanswered_calls: header.unanswered.into_iter().map(unanswered_call).collect(),

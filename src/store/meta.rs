@@ -3,8 +3,9 @@
 
 use crate::clock::Micros;
 use crate::model::{
-    Branch, BranchId, CompressionPath, Deletion, Digest, GenerationId, Head, Labels, Note, Output, OutputId,
-    Preamble, RecordedState, RequestId, Segment, Seq, Session, SessionId, TenantId, Turn, Version,
+    Branch, BranchId, Calibration, CompressionPath, Deletion, Digest, GenerationId, Head, Labels, Note,
+    Output, OutputId, Preamble, RecordedState, RequestId, Room, Segment, Seq, Session, SessionId, TenantId,
+    Turn, Version,
 };
 use crate::store::StoreError;
 use async_trait::async_trait;
@@ -42,6 +43,14 @@ pub struct Tip {
     pub turn: Turn,
     /// Journal rows of the branch that were asked for, in order.
     pub journal: Vec<JournalRow>,
+}
+
+impl Tip {
+    /// How the context window is divided without a request's own wishes, in tokens as
+    /// they are counted; nothing if it is not known.
+    pub fn room(&self) -> Option<Room> {
+        self.session.room(self.head.calibration.as_ref(), None, 0)
+    }
 }
 
 /// A turn's entries in the journal.
@@ -92,6 +101,8 @@ pub struct NewSession {
     pub window_state: (u64, i64),
     /// The window state that it begins with, if it has one of its own.
     pub opening: Option<RecordedState>,
+    /// Of a fork: the source's calibration.
+    pub calibration: Option<Calibration>,
 }
 
 /// What became of a creation.

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, HashSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
+    /// A statement that was pinned before and gave way to newer ones.
+    Pin,
     /// What the user demands or forbids.
     Constraint,
     /// A decision.
@@ -23,6 +25,7 @@ impl Subject {
     /// Its name in records and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Pin => "pin",
             Self::Constraint => "constraint",
             Self::Decision => "decision",
             Self::Literal(kind) => kind.as_str(),
@@ -57,7 +60,8 @@ pub struct Loss {
 pub struct Audit {
     /// By what it is; only what there was.
     pub tallies: BTreeMap<Subject, Tally>,
-    /// Constraints first, then decisions, then literals in their order.
+    /// Pins that gave way first, the oldest of them first, then constraints, decisions, and
+    /// literals in their order.
     pub losses: Vec<Loss>,
 }
 
@@ -75,9 +79,11 @@ pub fn audit<'t>(found: &Findings, window: impl IntoIterator<Item = &'t str>) ->
             audit.losses.push(Loss { subject, text: text.to_owned(), seq, by });
         }
     };
-    for (subject, statements) in
-        [(Subject::Constraint, &found.constraints), (Subject::Decision, &found.decisions)]
-    {
+    for (subject, statements) in [
+        (Subject::Pin, &found.unpinned),
+        (Subject::Constraint, &found.constraints),
+        (Subject::Decision, &found.decisions),
+    ] {
         for statement in statements {
             judge(
                 subject,

@@ -10,8 +10,10 @@ mod calls;
 mod outcome;
 mod patch;
 mod shell;
+mod stale;
 
 pub use outcome::{Ending, TestCounts};
+pub use stale::stale_results;
 
 use super::fit::{Section, fit, one_line};
 use super::said::{Invocation, Outcome, Said};

@@ -105,6 +105,9 @@ pub struct Findings {
     pub decisions: Vec<Statement>,
     /// How many different ones were found beyond the limits.
     pub omitted: u64,
+    /// Statements of earlier entries that were pinned, and are not any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unpinned: Vec<Statement>,
 }
 
 /// Finds all that in entries, which are in order. Linear in their length.

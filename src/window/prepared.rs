@@ -42,7 +42,8 @@ impl Prepared {
             if is_first && entry.tokens > FIRST_MESSAGE_TOKENS {
                 shortened_texts(api.format, &entry.payload, entry.seq, FIRST_MESSAGE_TOKENS, api.counter)
             } else if state.snipped.binary_search(&entry.seq).is_ok() {
-                shortened_results(api.format, &entry.payload, entry.seq)
+                let later = state.stale.get(&entry.seq).copied();
+                shortened_results(api.format, &entry.payload, entry.seq, later)
             } else {
                 None
             }

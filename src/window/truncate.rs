@@ -2,7 +2,7 @@
 
 use super::view::Window;
 use crate::format::Role;
-use crate::limits::{FIRST_MESSAGE_TOKENS, KEPT_SYSTEM_PERCENT, SNIP_CHARACTERS, SNIPPED_CHARACTERS};
+use crate::limits::{CUT_ATTEMPTS, FIRST_MESSAGE_TOKENS, KEPT_SYSTEM_PERCENT};
 use crate::model::{Cut, Origin, Seq, WireFormat};
 
 /// What an atom is.
@@ -74,6 +74,32 @@ pub fn truncate(window: &Window<'_>, tokens_max: u64) -> Option<Cut> {
         if plan.cut(kept).1 <= tokens_max { fits = kept } else { fits_not = kept }
     }
     Some(plan.cut(fits).0)
+}
+
+/// Cuts a window deeper and deeper, until it has as few tokens as it may: what stands
+/// in place of what left may take more than was reckoned.
+#[derive(Clone, Copy, Debug)]
+pub struct Deepening {
+    tokens_max: u64,
+    aim: u64,
+    attempts: usize,
+}
+
+impl Deepening {
+    /// To at most so many tokens.
+    pub fn to(tokens_max: u64) -> Self {
+        Self { tokens_max, aim: tokens_max, attempts: CUT_ATTEMPTS }
+    }
+
+    /// The next cut of a window that takes so many tokens; nothing if these are few
+    /// enough, or if no more can leave.
+    pub fn next(&mut self, window: &Window<'_>, tokens: u64) -> Option<Cut> {
+        let excess = tokens.checked_sub(self.tokens_max).filter(|excess| *excess > 0)?;
+        self.attempts = self.attempts.checked_sub(1)?;
+        let cut = truncate(window, self.aim);
+        self.aim = self.aim.saturating_sub(excess);
+        cut
+    }
 }
 
 /// The cut that leaves at most the last `messages` entries, and the newest atom in
@@ -206,27 +232,6 @@ pub fn tail(window: &Window<'_>, tokens_max: u64) -> Option<Cut> {
     });
     let kept = atoms.len().checked_sub(fitting.count().max(1)).filter(|kept| *kept > 0)?;
     Some(Plan::new(window, &atoms, u64::MAX).cut(kept).0)
-}
-
-/// Entries whose tool results may be shown by their ends, but for the newest, which
-/// have so many tokens together; and the tokens that this wins, about.
-pub fn snippable(window: &Window<'_>, protected: u64) -> (Vec<Seq>, u64) {
-    /// Tokens of a result that is shown by its ends, about.
-    const SNIPPED_TOKENS: u64 = SNIPPED_CHARACTERS / 3;
-    let log = window.log();
-    let mut newer = 0_u64;
-    let mut win = 0_u64;
-    let mut seqs = Vec::new();
-    for slot in log.slots.iter().rev().filter(|slot| slot.has_results && slot.is_of_log()) {
-        newer = newer.saturating_add(slot.tokens);
-        let is_long = slot.payload.len() as u64 > SNIP_CHARACTERS && slot.tokens > 2 * SNIPPED_TOKENS;
-        if newer > protected && is_long && slot.origin == Origin::Log {
-            win += slot.tokens - SNIPPED_TOKENS;
-            seqs.push(slot.seq);
-        }
-    }
-    seqs.reverse();
-    (seqs, win)
 }
 
 /// The cut before the atom that begins with an entry; nothing if none does, or if

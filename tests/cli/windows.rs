@@ -117,7 +117,7 @@ async fn windows_are_compacted_shown_and_undone(backend: Backend) {
     assert_eq!(listed, [second.clone(), first.clone()]);
     let page = served.run(&["compactions", "list", "s", "--json", "--limit", "1"]);
     let token = page.stderr.trim().strip_prefix("there may be more: --page-token ").unwrap().to_owned();
-    assert_eq!(page.json(), [second]);
+    assert_eq!(page.json(), [second.clone()]);
     let rest = served.run(&["compactions", "list", "s", "--json", "--page-token", &token]);
     assert_eq!(rest.stderr, "");
     assert_eq!(rest.json(), [first]);
@@ -126,7 +126,11 @@ async fn windows_are_compacted_shown_and_undone(backend: Backend) {
     assert_eq!(rows[0][..3], ["number", "kind", "version"]);
     assert_eq!((&rows[1][..2], &rows[2][..2]), (&["2", "truncate"][..], &["1", "truncate"][..]));
     let shown = served.run(&["compactions", "show", "s", "2"]).output();
-    for line in ["kind             truncate", "kept_seqs        [1,2,16]", "summary"] {
+    let cache = format!(
+        "cache            {} tokens stay, {} to be sent again, unknown cost",
+        second["cache"]["kept_tokens"], second["cache"]["resent_tokens"]
+    );
+    for line in ["kind             truncate", "kept_seqs        [1,2,16]", "summary", &cache] {
         assert!(shown.lines().any(|shown| shown == line), "{shown}");
     }
 
@@ -319,6 +323,12 @@ async fn what_a_compaction_lost_is_told(backend: Backend) {
     ];
     assert_eq!((&first["losses"], &first["losses_not_shown"]), (&json!(losses), &json!(0)));
     assert_has(second, &json!({"kind": "truncate", "summarizer": null, "losses": []}));
+    let resent = |of: &Value| of["cache"]["resent_tokens"].as_u64().unwrap();
+    let kept = |of: &Value| of["cache"]["kept_tokens"].as_u64().unwrap();
+    for of in [first, second] {
+        assert_eq!(json!(resent(of) + kept(of)), of["tokens_after"], "{of}");
+        assert_eq!(of["cache"]["cost"], Value::Null, "of no model that is known");
+    }
     let freed = |of: &Value| of["tokens_before"].as_u64().unwrap() - of["tokens_after"].as_u64().unwrap();
     assert_has(
         sums,
@@ -326,6 +336,7 @@ async fn what_a_compaction_lost_is_told(backend: Backend) {
             "compactions": 2, "freed_tokens": freed(first) + freed(second), "stated": first["stated"],
             "unsupported": 1, "summaries": 1, "failures": 0, "input_tokens": 100, "output_tokens": 20,
             "cost": "$0.00", "unpriced": 1,
+            "resent_tokens": resent(first) + resent(second), "cache_cost": "$0.00", "cache_unpriced": 2,
         }),
     );
     // Literals up to a limit; a constraint is always told.
@@ -336,6 +347,7 @@ async fn what_a_compaction_lost_is_told(backend: Backend) {
         "  claimed and never said: src/never/was.rs",
         &format!("  lost: {rule}"),
         "  lost: 1 more",
+        "  prompt cache: ",
         "together: 2 compactions",
     ];
     for line in lines {
@@ -348,6 +360,8 @@ async fn what_a_compaction_lost_is_told(backend: Backend) {
         "turnkeep_audit_losses_total{subject=\"constraint\"} 1",
         "turnkeep_audit_losses_total{subject=\"path\"} 1",
         "turnkeep_audit_losses_total{subject=\"decision\"} 0",
+        "turnkeep_audit_losses_total{subject=\"pin\"} 0",
+        "turnkeep_window_states_total{kind=\"calibrate\"} 0",
         "turnkeep_summaries_total{outcome=\"ok\"} 1",
     ] {
         assert!(metrics.lines().any(|shown| shown == line), "{line} is not in\n{metrics}");

@@ -5,8 +5,8 @@ use super::rebuild::{rebuild_of, seal_all, segments_of};
 use crate::stores::{Database, key, on_both_databases, request};
 use bytes::Bytes;
 use serde_json::json;
-use turnkeep::engine::{CompactRequest, SessionConfig, Strategy};
-use turnkeep::model::{ModelProfile, Pin, RecordedState, Seq, StateKind, Version, WireFormat};
+use turnkeep::engine::{CompactRequest, PersistRequest, SessionConfig, Strategy};
+use turnkeep::model::{ModelProfile, Pin, RecordedState, Seq, StateKind, Usage, Version, WireFormat};
 use turnkeep::store::BlobStore as _;
 use turnkeep::store::meta::{BranchKey, CommitOutcome, NewWindowState, SessionKey};
 
@@ -54,6 +54,16 @@ async fn work(site: &Site, key: &SessionKey, steps: std::ops::Range<u64>) {
     }
 }
 
+/// A turn for which the provider reports half as many tokens again as were counted.
+async fn report_half_as_much_again(site: &Site, key: &SessionKey) {
+    let window = site.node.restore(key).await.unwrap().header;
+    let input_tokens = window.tokens_after * 3 / 2;
+    let usage = Usage { input_tokens, window_id: window.window_id, ..Usage::default() };
+    let answer = json!({"role": "assistant", "content": "on"}).to_string();
+    let report = PersistRequest { usage: Some(usage), ..request(key, "report", vec![answer.into()]) };
+    site.node.engine.persist(report).await.unwrap();
+}
+
 pub(super) async fn pin(site: &Site, key: &SessionKey, name: &str) {
     let pin = Pin { name: name.to_owned(), text: format!("never forget {name}"), seq: None };
     site.node.engine.put_pin(key, pin).await.unwrap();
@@ -98,6 +108,7 @@ async fn pins_and_cuts_come_back_and_windows_go_on(database: Database) {
     let fork = site.fork(&main, Some(25), "fork").await;
     work(&site, &fork, 100..103).await;
     site.rewind(&main, 28).await;
+    report_half_as_much_again(&site, &main).await;
     work(&site, &main, 30..34).await;
     let asked = session(&site, "asked", 6).await;
     let cut = keep_last(&site, &asked, 3).await;
@@ -137,6 +148,8 @@ async fn pins_and_cuts_come_back_and_windows_go_on(database: Database) {
         assert_eq!(pins(&site, key).await, pinned);
         let now = site.node.meta.tip(key, None).await.unwrap().unwrap().head;
         assert_eq!((now.window_state, now.window_offset), (head.window_state, head.window_offset));
+        assert_eq!(now.calibration, head.calibration);
+        assert_eq!(now.calibration.is_some(), *key == main, "{}", key.session);
     }
     site.node.assert_healthy().await;
     assert_eq!(site.check(false).await.window_states, 4);

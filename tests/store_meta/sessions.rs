@@ -43,6 +43,7 @@ fn expected_tip(line: &Line) -> Tip {
             updated_at: line.tip.turn.created_at,
             window_state: 0,
             window_offset: 0,
+            calibration: None,
         },
         branch: line.branch.clone(),
         turn: line.tip.turn.clone(),

@@ -3,8 +3,8 @@
 use crate::stores::{Database, Line, branch_id, on_both_databases, soon};
 use turnkeep::clock::Micros;
 use turnkeep::model::{
-    BranchId, Cut, NoteNames, Pin, RecordedState, Seq, StateKind, StateRecord, Summary, TenantId, Version,
-    WindowState,
+    BranchId, CacheBreak, Calibration, Cost, Cut, NoteNames, Pin, RecordedState, Seq, StateKind, StateRecord,
+    Summary, TenantId, TokenFactor, Tokenizer, Version, WindowState,
 };
 use turnkeep::store::MetaStore;
 use turnkeep::store::meta::{BranchKey, CommitOutcome, NewTurn, NewWindowState, RebuiltRows, TurnEntries};
@@ -23,6 +23,11 @@ on_both_databases![
 
 const NEWEST: Version = Version(i64::MAX as u64);
 
+fn calibration(number: u64) -> Option<Calibration> {
+    let permille = TokenFactor::of_report(1_000 + number, 1_000)?;
+    Some(Calibration { permille, model: "m".into(), tokenizer: Tokenizer::Cl100k })
+}
+
 /// A state with a value of its own in every field.
 fn state(number: u64, branch: &BranchId) -> RecordedState {
     let state = WindowState {
@@ -35,6 +40,7 @@ fn state(number: u64, branch: &BranchId) -> RecordedState {
             omitted_tokens: 10 * number,
         }),
         snipped: vec![Seq(number + 4)],
+        stale: [(Seq(number + 4), Seq(number + 5))].into(),
         summary: Some(Summary {
             covers: Seq(number),
             text: "said \"ü\"\n".into(),
@@ -43,11 +49,13 @@ fn state(number: u64, branch: &BranchId) -> RecordedState {
         }),
         pins: vec![Pin { name: "rule".into(), text: format!("no {number}"), seq: Some(Seq(1)) }],
         notes: NoteNames { shown: vec!["port".into()], more: number },
+        calibration: calibration(number),
     };
     let record = StateRecord {
         tokens_before: 100 + number,
         cause: "asked for".into(),
         undone: Some(number),
+        cache: CacheBreak { kept_tokens: number, resent_tokens: 7, cost: Some(Cost(number)) },
         ..StateRecord::default()
     };
     let kind = StateKind::ALL[usize::try_from(number).unwrap() % StateKind::ALL.len()];
@@ -74,6 +82,9 @@ async fn numbers(meta: &dyn MetaStore, line: &Line, last: Version, before: u64, 
 /// Number, offset and revision of a session's window.
 async fn window(meta: &dyn MetaStore, line: &Line) -> (u64, i64, u64) {
     let head = meta.tip(&line.key, None).await.unwrap().unwrap().head;
+    if head.window_state > 0 {
+        assert_eq!(head.calibration, calibration(head.window_state), "as in its newest state");
+    }
     (head.window_state, head.window_offset, head.window_revision)
 }
 
@@ -163,6 +174,7 @@ async fn a_fork_begins_with_the_number_and_room_that_it_is_given(database: Datab
     record(meta, &line, 1).await;
     let (fork, mut new) = line.fork("fork");
     new.window_state = (1, -7);
+    new.calibration = calibration(1);
     meta.create_session(new).await.unwrap();
     assert_eq!(window(meta, &fork).await, (1, -7, 1));
     // None of them is on its branch yet; its own follow the source's.

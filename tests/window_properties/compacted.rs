@@ -15,7 +15,7 @@ use turnkeep::tokens::TokenCounter;
 use turnkeep::window::{Assembler, atoms, last_messages, opening, truncate};
 
 /// An assembler with a state that took in a log.
-fn compacted(format: WireFormat, state: &WindowState, log: &[Entry]) -> Assembler {
+pub(super) fn compacted(format: WireFormat, state: &WindowState, log: &[Entry]) -> Assembler {
     let cut = state.cut.clone().unwrap_or_default();
     let kept = cut.kept();
     let kept = log.iter().filter(|entry| kept.contains(&entry.seq)).cloned().collect();
@@ -105,7 +105,7 @@ fn text_of(served: &Served) -> String {
 }
 
 /// Every pin is in the window, equal on the decoded text.
-fn shows_pins(served: &Served, state: &WindowState) -> Result<(), TestCaseError> {
+pub(super) fn shows_pins(served: &Served, state: &WindowState) -> Result<(), TestCaseError> {
     let text = text_of(served);
     for pin in &state.pins {
         prop_assert!(text.contains(&pin.text), "{:?} in {:#?}", pin, served);
@@ -114,7 +114,7 @@ fn shows_pins(served: &Served, state: &WindowState) -> Result<(), TestCaseError>
 }
 
 /// What is shown as an entry is that entry byte for byte, in the order of the log.
-fn entries_are_exact(served: &Served, log: &[Entry]) -> Result<(), TestCaseError> {
+pub(super) fn entries_are_exact(served: &Served, log: &[Entry]) -> Result<(), TestCaseError> {
     let whole = served.items.iter().filter(|item| item.origin == Origin::Log && item.seqs.len() == 1);
     for item in whole {
         let seq = item.seqs[0];

@@ -69,7 +69,8 @@ impl Engine {
 fn refers_to_entries(recorded: &RecordedState, last_seq: Seq) -> Result<(), Violation> {
     let RecordedState { number, version, state, .. } = recorded;
     let cut = state.cut.as_ref();
-    let ends = cut.iter().map(|cut| cut.first_kept).chain(state.snipped.iter().copied());
+    let stale = state.stale.iter().flat_map(|(seq, later)| [*seq, *later]);
+    let ends = cut.iter().map(|cut| cut.first_kept).chain(state.snipped.iter().copied()).chain(stale);
     let covered = state.summary.iter().map(|summary| summary.covers);
     if !ends.chain(covered).all(|seq| (Seq(1)..=last_seq).contains(&seq)) {
         return Err(format!("window state {number} of turn {version} refers to entries that are not there"));

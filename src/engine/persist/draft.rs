@@ -8,7 +8,9 @@ use crate::codec::{digest, frame, line};
 use crate::engine::{Engine, Error, compute};
 use crate::format::CallTracker;
 use crate::limits::{JOURNAL_SESSION_BYTES_MAX, PENDING_CALLS_BYTES_MAX, PENDING_CALLS_MAX};
-use crate::model::{Branch, CallState, Digest, Entry, Output, Turn, TurnKind, UnansweredCall, Version};
+use crate::model::{
+    Branch, CallState, Digest, Entry, Output, Turn, TurnKind, UnansweredCall, Usage, Version,
+};
 use crate::store::meta::{Expected, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries, TurnOutput};
 use bytes::Bytes;
 
@@ -123,7 +125,10 @@ impl Engine {
             tokens,
             log_tokens: base.turn.log_tokens.saturating_add(tokens),
             payload_bytes: entries.iter().map(|entry| entry.payload.len() as u64).sum(),
-            usage: request.usage.clone(),
+            usage: request.usage.clone().map(|usage| {
+                let counted_tokens = self.counted_for(&request.key, tip, base, new, &usage);
+                Usage { counted_tokens, ..usage }
+            }),
             score: request.score,
             step_kind: request.step_kind.clone(),
             created_at: now,
@@ -171,7 +176,7 @@ impl Engine {
         prepared: &PreparedRequest,
         base: &Base,
     ) -> PersistReply {
-        let room = tip.session.profile.room(None, 0);
+        let room = tip.room();
         let filled = tip.head.window_tokens(turn.log_tokens).saturating_add(tip.head.preamble_tokens);
         #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
         let window_fill = room.map(|room| filled as f64 / room.usable().max(1) as f64);

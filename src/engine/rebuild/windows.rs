@@ -3,7 +3,7 @@
 use super::evidence::Evidence;
 use super::{RebuildReport, Rebuilt, session_place};
 use crate::engine::fsck::Finding;
-use crate::model::{BranchId, RecordedState, Seq, TenantId, Version, WindowState};
+use crate::model::{BranchId, Calibration, RecordedState, Seq, TenantId, Version, WindowState};
 use crate::store::meta::SessionKey;
 use std::collections::BTreeMap;
 
@@ -53,12 +53,13 @@ fn taken_back(mut recorded: RecordedState, rebuilt: &Rebuilt) -> RecordedState {
     let turn = rebuilt.turns.last().map(|recorded| &recorded.turn);
     let last = turn.map_or(Seq(0), |turn| turn.last_seq);
     recorded.version = rebuilt.newest();
-    let WindowState { cut, snipped, summary, pins, notes: _ } = &mut recorded.state;
+    let WindowState { cut, snipped, stale, summary, pins, notes: _, calibration: _ } = &mut recorded.state;
     if cut.as_ref().is_some_and(|cut| cut.first_kept > last) {
         *cut = None;
         recorded.record.tokens_after = turn.map_or(0, |turn| turn.log_tokens);
     }
     snipped.retain(|seq| *seq <= last);
+    stale.retain(|seq, later| *seq <= last && *later <= last);
     if cut.is_none() {
         *summary = None;
     }
@@ -67,14 +68,14 @@ fn taken_back(mut recorded: RecordedState, rebuilt: &Rebuilt) -> RecordedState {
 }
 
 /// Number of a session's newest window state, and tokens of the window that it has on
-/// a branch less those of its log.
+/// a branch less those of its log, and the calibration.
 pub(super) fn window_of_head(
     key: &SessionKey,
     head: &Rebuilt,
     evidence: &Evidence,
     branches: &BTreeMap<(TenantId, BranchId), Rebuilt>,
     states: &States,
-) -> (u64, i64) {
+) -> (u64, i64, Option<Calibration>) {
     let id = |branch: &BranchId| (key.tenant.clone(), branch.clone());
     let manifest = evidence.manifests.get(&(key.tenant.clone(), key.session.clone()));
     let own = manifest.into_iter().flat_map(|(manifest, _)| &manifest.window_states);
@@ -83,12 +84,13 @@ pub(super) fn window_of_head(
     let mut line = Some((head, head.newest()));
     while let Some((rebuilt, last)) = line {
         if let Some(state) = states.get(&id(&rebuilt.branch.id)).filter(|state| state.version <= last) {
-            return (number.max(state.number), offset(rebuilt, state));
+            let number = number.max(state.number);
+            return (number, offset(rebuilt, state), state.state.calibration.clone());
         }
         let parent = rebuilt.branch.parent.as_ref().and_then(|parent| branches.get(&id(parent)));
         line = parent.map(|parent| (parent, rebuilt.branch.base_version));
     }
-    (number, 0)
+    (number, 0, None)
 }
 
 fn offset(rebuilt: &Rebuilt, state: &RecordedState) -> i64 {

@@ -1,7 +1,7 @@
 //! What restoring a window gives.
 
 use crate::model::{
-    Cut, Item, ModelProfile, NextStep, Preamble, Repair, UnansweredCall, Version, WireFormat,
+    Cut, Item, ModelProfile, NextStep, Preamble, Repair, TokenFactor, UnansweredCall, Version, WireFormat,
 };
 
 /// How to make the window from the one that the worker holds.
@@ -75,6 +75,8 @@ pub struct WindowHeader {
     pub reserve: u64,
     /// Whether all fits; nothing if the context window is not known.
     pub fits: Option<bool>,
+    /// What a counted token is to the provider, by its reports.
+    pub factor: TokenFactor,
     /// What was changed so that the API accepts the window: the newest
     /// [`crate::limits::REPAIRS_MAX`], with at most [`crate::limits::REPAIR_SEQS_MAX`] entries each.
     pub repairs: Vec<Repair>,

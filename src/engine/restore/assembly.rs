@@ -4,10 +4,9 @@ use super::assembled::Assembled;
 use crate::engine::log::Position;
 use crate::engine::window_state::StateAt;
 use crate::engine::{Engine, Error};
-use crate::limits::CUT_ATTEMPTS;
 use crate::model::{Entry, Seq, WindowState};
 use crate::store::meta::{SessionKey, Tip};
-use crate::window::{atoms, truncate};
+use crate::window::{Deepening, atoms};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::sync::Arc;
 
@@ -68,17 +67,16 @@ impl Engine {
         close_pending: bool,
     ) -> Result<Assembled, Error> {
         let mut assembled = self.assemble_log(key, tip, at, state.clone()).await?;
-        let mut aim = tokens_max;
-        for _ in 0..CUT_ATTEMPTS {
+        let mut deepening = Deepening::to(tokens_max);
+        loop {
             let tokens = assembled.assembler.window(close_pending).tokens();
             if tokens <= tokens_max {
                 return Ok(assembled);
             }
-            let Some(cut) = truncate(&assembled.assembler.window(false), aim) else { break };
+            let Some(cut) = deepening.next(&assembled.assembler.window(false), tokens) else { break };
             let next = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
             let next = StateAt { number: state.number, state: Arc::new(next) };
             assembled = self.assemble_log(key, tip, at, next).await?;
-            aim = aim.saturating_sub(tokens.saturating_sub(tokens_max).max(1));
         }
         let first = assembled.state.cut.as_ref().map_or(Seq(1), |cut| cut.first_kept);
         let snipped = (first.0..=at.turn.last_seq.0).map(Seq).collect();
@@ -91,12 +89,14 @@ impl Engine {
             return Ok(assembled);
         }
         let last = atoms(&window).last().map_or(0, |atom| atom.tokens);
+        // As the provider would count them.
+        let factor = tip.session.factor(assembled.state.calibration.as_ref());
         Err(Error::WindowCannotFit {
             session: key.session.clone(),
             context: tip.session.profile.context_window_tokens,
-            rest: tokens_max,
-            head: tokens.saturating_sub(last),
-            last,
+            rest: factor.reported(tokens_max),
+            head: factor.reported(tokens.saturating_sub(last)),
+            last: factor.reported(last),
         })
     }
 }

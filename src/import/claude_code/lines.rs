@@ -130,6 +130,6 @@ pub(super) fn usage(message: &Object<'_>) -> Option<Usage> {
         output_tokens: usage.number("output_tokens"),
         cache_read_tokens: usage.number("cache_read_input_tokens"),
         cache_write_tokens: usage.number("cache_creation_input_tokens"),
-        window_id: String::new(),
+        ..Usage::default()
     })
 }

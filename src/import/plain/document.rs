@@ -339,6 +339,6 @@ fn usage(response: &Object<'_>, format: WireFormat) -> Option<Usage> {
         output_tokens: output,
         cache_read_tokens: read,
         cache_write_tokens: written,
-        window_id: String::new(),
+        ..Usage::default()
     })
 }

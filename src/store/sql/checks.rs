@@ -99,8 +99,8 @@ async fn load_session(
 ) -> Result<(), StoreError> {
     let insert_head = Sql::both(
         "INSERT INTO head (tenant, session_id, deleted, version, branch_id, receipt, config_revision, window_revision, \
-         preamble_revision, preamble_tokens, journal_bytes, fence, updated_at, window_state, window_offset) \
-         VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+         preamble_revision, preamble_tokens, journal_bytes, fence, updated_at, window_state, window_offset, \
+         calibration) VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
     );
     let Head {
         version,
@@ -115,6 +115,7 @@ async fn load_session(
         updated_at,
         window_state,
         window_offset,
+        calibration,
     } = head;
     let values = args![
         tenant,
@@ -130,7 +131,8 @@ async fn load_session(
         *fence,
         *updated_at,
         *window_state,
-        *window_offset
+        *window_offset,
+        rows::calibration_arg(calibration.as_ref())?
     ];
     tx.execute(insert_head, values).await?;
     tx.execute(sessions::INSERT_SESSION, sessions::session_args(tenant, session)?).await?;

@@ -4,8 +4,8 @@ use super::connection::{Arg, Row, args};
 use crate::clock::Micros;
 use crate::codec::manifest::Config;
 use crate::model::{
-    Branch, BranchId, ChangedEntry, Digest, Head, Output, OutputId, Preamble, RequestId, Segment, Seq,
-    Session, SessionId, TenantId, Turn, TurnKind, Usage, Version,
+    Branch, BranchId, Calibration, ChangedEntry, Digest, Head, Output, OutputId, Preamble, RequestId,
+    Segment, Seq, Session, SessionId, TenantId, Turn, TurnKind, Usage, Version,
 };
 use crate::store::meta::{JournalRow, RecordedTurn};
 use crate::store::{ErrorKind, StoreError};
@@ -154,7 +154,7 @@ macro_rules! head_columns {
     () => {
         "head.version, head.branch_id, head.receipt, head.config_revision, head.window_revision, head.preamble_revision, \
          head.preamble_tokens, head.journal_bytes, head.fence, head.updated_at, head.window_state, \
-         head.window_offset"
+         head.window_offset, head.calibration"
     };
 }
 pub(super) use head_columns;
@@ -173,7 +173,18 @@ pub(super) fn head(row: &mut Row) -> Result<Head, StoreError> {
         updated_at: micros(row)?,
         window_state: row.next()?,
         window_offset: row.next()?,
+        calibration: calibration(row.next()?)?,
     })
+}
+
+fn calibration(json: Option<String>) -> Result<Option<Calibration>, StoreError> {
+    json.map(|json| serde_json::from_str(&json)).transpose().map_err(corrupt)
+}
+
+/// A calibration as a value.
+pub(super) fn calibration_arg(calibration: Option<&Calibration>) -> Result<Option<String>, StoreError> {
+    let json = |error| StoreError::caused(ErrorKind::Internal, "encode a calibration", error);
+    calibration.map(serde_json::to_string).transpose().map_err(json)
 }
 
 pub(super) fn branch(row: &mut Row) -> Result<Branch, StoreError> {

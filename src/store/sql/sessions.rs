@@ -55,7 +55,8 @@ pub(super) fn session_args<'a>(
 
 /// Creates a session with its first rows.
 pub(super) async fn create(db: &dyn Database, new: NewSession) -> Result<CreateOutcome, StoreError> {
-    let NewSession { tenant, session, branch, turn, preamble, source, window_state, opening } = &new;
+    let NewSession { tenant, session, branch, turn, preamble, source, window_state, opening, calibration } =
+        &new;
     let (state, offset) = *window_state;
     let mut tx = db.begin(Lane::Write).await?;
     if let Some((source, branch)) = source
@@ -66,8 +67,8 @@ pub(super) async fn create(db: &dyn Database, new: NewSession) -> Result<CreateO
     }
     let insert_head = Sql::both(
         "INSERT INTO head (tenant, session_id, deleted, version, branch_id, receipt, config_revision, window_revision, \
-         preamble_revision, preamble_tokens, journal_bytes, fence, updated_at, window_state, window_offset) \
-         VALUES ($1, $2, 0, $3, $4, $5, 1, 1, $6, $7, 0, 0, $8, $9, $10) \
+         preamble_revision, preamble_tokens, journal_bytes, fence, updated_at, window_state, window_offset, \
+         calibration) VALUES ($1, $2, 0, $3, $4, $5, 1, 1, $6, $7, 0, 0, $8, $9, $10, $11) \
          ON CONFLICT (tenant, session_id) DO NOTHING",
     );
     let (revision, tokens) =
@@ -83,7 +84,8 @@ pub(super) async fn create(db: &dyn Database, new: NewSession) -> Result<CreateO
         tokens,
         session.created_at,
         state,
-        offset
+        offset,
+        rows::calibration_arg(calibration.as_ref())?
     ];
     if tx.execute(insert_head, head).await? == 0 {
         let taken = Sql::both("SELECT deleted FROM head WHERE tenant = $1 AND session_id = $2");
@@ -235,7 +237,7 @@ pub(super) async fn tip(
 
 /// Skips the columns of a tip.
 fn skip_tip(row: Row) -> Row {
-    const TIP_COLUMNS: usize = 3 + 12 + 9 + 18;
+    const TIP_COLUMNS: usize = 3 + 13 + 9 + 18;
     row.skip(TIP_COLUMNS)
 }
 

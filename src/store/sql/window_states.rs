@@ -61,7 +61,7 @@ fn read(row: &mut Row) -> Result<RecordedState, StoreError> {
 pub(super) async fn commit(db: &dyn Database, new: NewWindowState) -> Result<CommitOutcome, StoreError> {
     let NewWindowState { key, mut state, window_offset } = new;
     let advance = Sql::both(
-        "UPDATE head SET window_state = $3, window_offset = $4, window_revision = window_revision + 1 \
+        "UPDATE head SET window_state = $3, window_offset = $4, window_revision = window_revision + 1, calibration = $7 \
          WHERE tenant = $1 AND session_id = $2 AND window_state = $5 AND branch_id = $6 AND deleted = 0 \
          RETURNING version",
     );
@@ -72,7 +72,8 @@ pub(super) async fn commit(db: &dyn Database, new: NewWindowState) -> Result<Com
         state.number,
         window_offset,
         state.number.saturating_sub(1),
-        &state.branch
+        &state.branch,
+        rows::calibration_arg(state.state.calibration.as_ref())?
     ];
     let Some(mut head) = tx.query(advance, values).await?.pop() else {
         tx.rollback().await?;

@@ -40,13 +40,13 @@ pub(super) enum Effect {
 
 /// Arguments that name a file, the likeliest first.
 #[rustfmt::skip]
-const PATHS: [&str; 13] = [
+pub(super) const PATHS: [&str; 13] = [
     "file_path", "path", "filename", "file", "filepath", "filePath", "file_name", "notebook_path",
     "target_file", "absolute_path", "relative_path", "TargetFile", "uri",
 ];
 
 /// Arguments that name several.
-const PATH_LISTS: [&str; 3] = ["paths", "file_paths", "files"];
+pub(super) const PATH_LISTS: [&str; 3] = ["paths", "file_paths", "files"];
 
 /// What the call of that tool with those arguments does.
 pub(super) fn effects(tool: &str, arguments: &str) -> Vec<Effect> {

@@ -30,6 +30,20 @@ pub(super) fn effects_of_words(words: Vec<String>, workdir: Option<&str>) -> Vec
     run.finish(&text)
 }
 
+/// Whether a command line that reads files shows all of each, as far as can be told.
+pub(super) fn shows_whole_files(text: &str) -> bool {
+    const WHOLE: [&str; 10] = ["cat", "nl", "bat", "less", "more", "cd", "pwd", "echo", "ls", "true"];
+    let commands = parse(text);
+    // A text that was cut off may go on with anything.
+    let is_cut_off = text.len() >= LEDGER_COMMAND_BYTES_MAX - 4;
+    !is_cut_off
+        && !text.contains('|')
+        && commands.iter().all(|simple| {
+            let name = program(&simple.words).first();
+            name.is_none_or(|name| WHOLE.contains(&name.rsplit('/').next().unwrap_or(name)))
+        })
+}
+
 /// A command of a command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Simple {

@@ -124,6 +124,7 @@ impl Line {
             source: None,
             window_state: (0, 0),
             opening: None,
+            calibration: None,
         }
     }
 

@@ -1,0 +1,102 @@
+//! Snips: which long tool results are shown by their ends.
+
+use super::view::Window;
+use crate::limits::{SNIP_CHARACTERS, SNIPPED_CHARACTERS};
+use crate::model::{Origin, Seq};
+use bytes::Bytes;
+
+/// An entry whose long tool results may be shown by their ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snippable {
+    /// The entry.
+    pub seq: Seq,
+    /// Tokens that this wins, about.
+    pub win: u64,
+}
+
+/// The messages that a window shows as entries, in order.
+pub fn shown_entries(window: &Window<'_>) -> Vec<(Seq, Bytes)> {
+    let slots = window.log().slots.iter().filter(|slot| slot.is_of_log());
+    slots.map(|slot| (slot.seq, slot.payload.clone())).collect()
+}
+
+/// Entries whose tool results may be shown by their ends, the oldest first: all but
+/// the newest, which have `protected` tokens together.
+pub fn snippable(window: &Window<'_>, protected: u64) -> Vec<Snippable> {
+    /// Tokens of a result that is shown by its ends, about.
+    const SNIPPED_TOKENS: u64 = SNIPPED_CHARACTERS / 3;
+    let mut newer = 0_u64;
+    let mut found = Vec::new();
+    let slots = window.log().slots.iter().rev();
+    for slot in slots.filter(|slot| slot.has_results && slot.is_of_log()) {
+        newer = newer.saturating_add(slot.tokens);
+        let is_long = slot.payload.len() as u64 > SNIP_CHARACTERS && slot.tokens > 2 * SNIPPED_TOKENS;
+        if newer > protected && is_long && slot.origin == Origin::Log {
+            found.push(Snippable { seq: slot.seq, win: slot.tokens - SNIPPED_TOKENS });
+        }
+    }
+    found.reverse();
+    found
+}
+
+/// Which of those are snipped, in order: first what is stale, then the oldest, until
+/// `aim` tokens are won. All of them if that is not enough; nothing if not even
+/// `least` tokens can be won.
+pub fn snips(found: &[Snippable], is_stale: impl Fn(Seq) -> bool, aim: u64, least: u64) -> Vec<Seq> {
+    let (stale, fresh): (Vec<&Snippable>, Vec<_>) = found.iter().partition(|entry| is_stale(entry.seq));
+    let mut won = 0_u64;
+    let mut seqs = Vec::new();
+    for entry in stale.into_iter().chain(fresh) {
+        if won >= aim.max(least) {
+            break;
+        }
+        won = won.saturating_add(entry.win);
+        seqs.push(entry.seq);
+    }
+    if won < least {
+        return vec![];
+    }
+    seqs.sort_unstable();
+    seqs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_found() -> impl Strategy<Value = Vec<(Snippable, bool)>> {
+        prop::collection::vec((1_u64..1_000, any::<bool>()), 0..20).prop_map(|wins| {
+            let numbered = wins.into_iter().zip(1..);
+            numbered.map(|((win, is_stale), seq)| (Snippable { seq: Seq(seq), win }, is_stale)).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn stale_results_go_first_then_the_oldest_and_no_more_than_needed(
+            found in any_found(), aim in 0_u64..8_000, least in 0_u64..4_000,
+        ) {
+            let entries: Vec<_> = found.iter().map(|(entry, _)| *entry).collect();
+            let is_stale = |seq: Seq| found.iter().any(|(entry, stale)| entry.seq == seq && *stale);
+            let chosen = snips(&entries, is_stale, aim, least);
+            prop_assert!(chosen.is_sorted());
+            let win = |seqs: &[Seq]| entries.iter().filter(|e| seqs.contains(&e.seq)).map(|e| e.win).sum::<u64>();
+            let all: Vec<_> = entries.iter().map(|entry| entry.seq).collect();
+            if win(&all) < least {
+                prop_assert_eq!(chosen, vec![]);
+                return Ok(());
+            }
+            prop_assert!(win(&chosen) >= aim.max(least) || chosen == all);
+            // In the order of their turn, what is chosen are the first.
+            let mut order = all;
+            order.sort_by_key(|seq| (!is_stale(*seq), *seq));
+            let (first, rest) = order.split_at(chosen.len());
+            prop_assert!(first.iter().all(|seq| chosen.contains(seq)) && !rest.iter().any(|seq| chosen.contains(seq)));
+            // Without the last of them it would not be enough.
+            if let Some((_, but_last)) = first.split_last() {
+                prop_assert!(win(but_last) < aim.max(least));
+            }
+        }
+    }
+}

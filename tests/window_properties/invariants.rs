@@ -1,0 +1,314 @@
+//! The five invariants of windows: for every wire format, by whatever a window is made
+//! smaller, for context windows of every size, at every cut point of a log.
+
+use super::compacted::{compacted, entries_are_exact, shows_pins};
+use super::{FORMATS, Served, accepted, serve};
+use crate::histories::{Log, entry, orderly_log};
+use crate::messages::{call, model, result, user};
+use proptest::strategy::{Strategy as _, ValueTree as _};
+use proptest::test_runner::{TestCaseError, TestRunner};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use turnkeep::format::{CallTracker, Role, read};
+use turnkeep::model::{
+    CallState, Entry, EntryKind, ModelProfile, NextStep, Origin, Pin, RepairKind, Room, Seq, Summary,
+    Tokenizer, WindowState, WireFormat,
+};
+use turnkeep::rpc::pb;
+use turnkeep::tokens::TokenCounter;
+use turnkeep::window::{Deepening, atoms, last_messages, opening, snippable, snips, tail};
+
+const CONTEXTS: [u64; 10] =
+    [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 128_000, 200_000, 1_000_000, 2_000_000];
+
+/// Contexts that real texts fill; for larger ones counts stand for them.
+const REAL_CONTEXT_MAX: u64 = 4_000;
+
+/// Those of windows whose results are snipped.
+const SNIPPED_CONTEXTS: [u64; 4] = [4_000, 32_000, 200_000, 2_000_000];
+
+/// A way of making a window smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Truncate,
+    LastMessages,
+    Snip,
+    Summarize,
+    Collapse,
+    /// Nothing but what one request makes necessary.
+    ForOneRequest,
+}
+
+const WAYS: [Way; 6] =
+    [Way::Truncate, Way::LastMessages, Way::Snip, Way::Summarize, Way::Collapse, Way::ForOneRequest];
+
+/// A window after it was made smaller.
+struct Case<'a> {
+    format: WireFormat,
+    log: &'a [Entry],
+    state: WindowState,
+    room: Room,
+    served: Served,
+}
+
+// --- The invariants ---
+
+/// 1. Each call has exactly its results and each result its call, adjacent as the API
+///    demands; nothing synthetic is at the end.
+fn calls_have_their_results(case: &Case<'_>) {
+    let mut tracker = CallTracker::new(case.format, CallState::default());
+    for (item, seq) in case.served.items.iter().zip(1..) {
+        let reading = read(case.format, &item.payload).into_calls();
+        let results = reading.results.len();
+        let pushed = tracker.push(Seq(seq), &reading);
+        let answers: Vec<_> = pushed.answers.iter().flatten().collect();
+        assert_eq!(answers.len(), results, "a result without its call");
+        assert!(answers.iter().all(|answer| !answer.is_late), "a result apart from its call");
+    }
+    let state = tracker.state();
+    assert_eq!(state.pending.len(), case.served.unanswered.len());
+    assert!(state.interrupted.is_empty(), "a call without its result");
+    assert_ne!(case.served.items.last().map(|item| item.origin), Some(Origin::Repair));
+}
+
+/// 2. Steps are whole, and what is shown of the log is shown byte for byte.
+fn steps_are_whole(case: &Case<'_>, steps: &[Vec<Seq>]) -> Result<(), TestCaseError> {
+    entries_are_exact(&case.served, case.log)?;
+    let shown: BTreeSet<_> = case.served.items.iter().flat_map(|item| item.seqs.clone()).collect();
+    let newest = case.log.last().map_or(Seq(0), |entry| entry.seq);
+    // Reasoning waits for the item that it leads to.
+    let waits = case.served.repairs.iter().filter(|repair| repair.kind == RepairKind::ReasoningOmitted);
+    let waits: Vec<_> = waits.flat_map(|repair| repair.seqs.clone()).collect();
+    for step in steps {
+        let members: Vec<_> = step.iter().filter(|seq| **seq <= newest && !waits.contains(seq)).collect();
+        let there = members.iter().filter(|seq| shown.contains(**seq)).count();
+        assert!(there == 0 || there == members.len(), "{there} of {members:?}");
+    }
+    Ok(())
+}
+
+/// The entries of each atom of a whole log.
+fn steps(format: WireFormat, log: &[Entry]) -> Vec<Vec<Seq>> {
+    let uncut = compacted(format, &WindowState::default(), log);
+    let window = uncut.window(false);
+    let atoms = atoms(&window);
+    let seqs: Vec<_> = window.items_from(0).flat_map(|item| item.seqs).collect();
+    let ends = atoms.iter().skip(1).map(|atom| atom.first).chain([Seq(u64::MAX)]);
+    let of_atom = atoms.iter().zip(ends);
+    of_atom
+        .map(|(atom, end)| seqs.iter().copied().filter(|seq| (atom.first..end).contains(seq)).collect())
+        .collect()
+}
+
+/// 3. It begins and ends as its API demands, and its roles meet as that demands.
+fn its_api_takes_it(case: &Case<'_>) -> Result<(), TestCaseError> {
+    accepted(case.format, &case.served)?;
+    let asks_for_results = case.served.next == NextStep::ToolResults;
+    assert_eq!(asks_for_results, !case.served.unanswered.is_empty());
+    Ok(())
+}
+
+/// 4. It fits with the reserve, or nothing more can leave.
+fn it_fits_or_nothing_more_can_leave(case: &Case<'_>) -> bool {
+    let fits = case.room.fits(case.served.tokens);
+    assert_eq!(case.served.tokens, case.served.items.iter().map(|item| item.tokens).sum::<u64>());
+    if !fits {
+        let assembler = compacted(case.format, &case.state, case.log);
+        assert_eq!(atoms(&assembler.window(false)).len(), 1, "{} tokens", case.served.tokens);
+    }
+    fits
+}
+
+/// 5. Every pin is in it, word for word.
+fn every_pin_is_shown(case: &Case<'_>) -> Result<(), TestCaseError> {
+    if case.format == WireFormat::Opaque { Ok(()) } else { shows_pins(&case.served, &case.state) }
+}
+
+// --- What they are held against ---
+
+/// Conversations that fill a context window half as much again.
+fn logs(format: WireFormat, context: u64, runner: &mut TestRunner) -> Vec<Vec<Entry>> {
+    let Log(orderly) = loop {
+        let log = orderly_log(format).new_tree(runner).unwrap().current();
+        if (4..=14).contains(&log.0.len()) {
+            break log;
+        }
+    };
+    let mut logs = vec![scaled(format, orderly, context)];
+    if format != WireFormat::Opaque {
+        let long = long_results(format, context.min(REAL_CONTEXT_MAX));
+        logs.push(if context > REAL_CONTEXT_MAX { scaled(format, long, context) } else { long });
+    }
+    logs
+}
+
+/// The log with so many tokens for what tools and the model say that it fills the window.
+fn scaled(format: WireFormat, mut log: Vec<Entry>, context: u64) -> Vec<Entry> {
+    let is_large = |entry: &Entry| {
+        entry.kind == EntryKind::Message
+            && matches!(read(format, &entry.payload).role, Role::Model | Role::Results)
+            || !read(format, &entry.payload).results.is_empty()
+    };
+    let total: u64 = log.iter().filter(|entry| is_large(entry)).map(|entry| entry.tokens).sum();
+    let wanted = context * 3 / 2;
+    for entry in log.iter_mut().filter(|entry| is_large(entry)) {
+        entry.tokens = (entry.tokens * wanted / total.max(1)).max(1);
+    }
+    log
+}
+
+/// Six steps with long results, in two turns, that are three quarters of a window.
+fn long_results(format: WireFormat, context: u64) -> Vec<Entry> {
+    let wire = pb::WireFormat::try_from(format as i32 + 1).unwrap();
+    let counter = TokenCounter::new(format, Tokenizer::Estimate);
+    let text = |number: usize| {
+        let line = format!("{number}: what a tool says of something that it was asked\n");
+        line.repeat(usize::try_from(context / 8 / 14).unwrap().max(1))
+    };
+    let mut payloads = vec![user(wire, "Count what is there.")];
+    for number in 0..6 {
+        let id = format!("call_{number}");
+        payloads.extend([call(wire, &id, "look"), result(wire, &id, "look", &text(number))]);
+        if number == 2 {
+            payloads.extend([model(wire, "Half of it."), user(wire, "Go on, and do not skip 13.")]);
+        }
+    }
+    let numbered = payloads.into_iter().zip(1..);
+    numbered
+        .map(|(payload, seq)| {
+            let tokens = counter.count_entry(&read(format, payload.as_bytes()));
+            Entry { tokens, ..entry(seq, EntryKind::Message, payload) }
+        })
+        .collect()
+}
+
+fn pins(format: WireFormat, log: &[Entry]) -> WindowState {
+    let mut state = WindowState::default();
+    if format != WireFormat::Opaque {
+        let pin = |text: &str| Pin { name: text.to_owned(), text: text.to_owned(), seq: None };
+        state.pins = vec![pin("Never push to \"main\"."), pin("Postgres, because\nof its licence")];
+        state.cut = opening(&compacted(format, &state, log).window(false));
+    }
+    state
+}
+
+/// Cuts until the window has at most so many tokens, as the service does.
+fn deepened(format: WireFormat, log: &[Entry], state: &WindowState, tokens_max: u64) -> WindowState {
+    let mut state = state.clone();
+    let mut deepening = Deepening::to(tokens_max);
+    loop {
+        let assembler = compacted(format, &state, log);
+        let window = assembler.window(false);
+        let Some(cut) = deepening.next(&window, window.tokens()) else { return state };
+        state.snipped.retain(|seq| *seq >= cut.first_kept);
+        state.cut = Some(cut);
+    }
+}
+
+fn made_smaller(format: WireFormat, log: &[Entry], room: Room, way: Way) -> Case<'_> {
+    let mut state = pins(format, log);
+    let usable = room.usable();
+    {
+        let assembler = compacted(format, &state, log);
+        let window = assembler.window(false);
+        let says = |text: &str, first_kept: Seq| {
+            let (text, ledger) = (text.to_owned(), "- looked 7 times".to_owned());
+            let covers = Seq(first_kept.0 - 1);
+            (format != WireFormat::Opaque).then_some(Summary { covers, text, ledger, known: Value::Null })
+        };
+        let (cut, text) = match way {
+            Way::Truncate if window.tokens() > room.context / 2 => {
+                let floor = room.context / 2 * 8 / 10;
+                (deepened(format, log, &state, floor).cut, "")
+            }
+            Way::Truncate | Way::ForOneRequest => (None, ""),
+            Way::LastMessages => (last_messages(&window, 5), ""),
+            Way::Snip => {
+                let found = snippable(&window, usable / 4);
+                state.snipped = snips(&found, |seq| seq.0 % 3 == 0, window.tokens() / 2, 1);
+                (None, "")
+            }
+            Way::Summarize => (tail(&window, usable * 3 / 10), "## Goal\nto count"),
+            Way::Collapse => (tail(&window, 0), "Asked: \"Count what is there.\""),
+        };
+        if let Some(cut) = cut {
+            state.summary = says(text, cut.first_kept).filter(|_| !text.is_empty());
+            state.cut = Some(cut);
+        }
+    }
+    // A restore cuts what does not fit yet; the results in the last step are shortened.
+    state = deepened(format, log, &state, usable);
+    let mut served = serve(&compacted(format, &state, log), false);
+    if !room.fits(served.tokens) {
+        state.snipped = log.iter().map(|entry| entry.seq).collect();
+        served = serve(&compacted(format, &state, log), false);
+    }
+    Case { format, log, state, room, served }
+}
+
+/// Holds all windows of a way against the invariants; returns how many fit, how many do
+/// not, and how many leave something out or shorten it.
+fn check_all(way: Way) -> [usize; 3] {
+    let mut runner = TestRunner::deterministic();
+    let mut counts = [0; 3];
+    for (format, context) in FORMATS.iter().flat_map(|format| CONTEXTS.map(|context| (*format, context))) {
+        let profile = ModelProfile { context_window_tokens: context, ..ModelProfile::default() };
+        let reserve = (way == Way::ForOneRequest).then_some(context / 2);
+        let room = profile.room(reserve, context / 50).unwrap();
+        let has_long_results = |log: &Vec<Entry>| log.iter().any(|entry| entry.payload.len() > 1_500);
+        for log in logs(format, context, &mut runner) {
+            // There is nothing to snip in the others, and to shorten texts takes its time.
+            if way == Way::Snip && !(has_long_results(&log) && SNIPPED_CONTEXTS.contains(&context)) {
+                continue;
+            }
+            let steps = steps(format, &log);
+            for at in 1..=log.len() {
+                let case = made_smaller(format, &log[..at], room, way);
+                let told =
+                    || format!("{way:?} {format} {context} at {at}: {:?}\n{:#?}", case.state, case.served);
+                let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    calls_have_their_results(&case);
+                    steps_are_whole(&case, &steps).unwrap();
+                    its_api_takes_it(&case).unwrap();
+                    every_pin_is_shown(&case).unwrap();
+                    it_fits_or_nothing_more_can_leave(&case)
+                }));
+                let fits = held.unwrap_or_else(|_| panic!("{}", told()));
+                counts[usize::from(!fits)] += 1;
+                let is_smaller = case.state.cut.as_ref().is_some_and(|cut| cut.omitted_entries > 0)
+                    || case.served.items.iter().any(|item| item.origin == Origin::Snipped);
+                counts[2] += usize::from(is_smaller);
+                let repairs = &case.served.repairs;
+                assert!(
+                    repairs.iter().all(|repair| repair.kind != RepairKind::ResultAdded),
+                    "an orderly log has no calls to be closed: {}",
+                    told()
+                );
+            }
+        }
+    }
+    counts
+}
+
+macro_rules! ways {
+    ($($name:ident: $way:ident,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                assert!(WAYS.contains(&Way::$way));
+                let [fit, too_large, smaller] = check_all(Way::$way);
+                println!("{fit} fit, {too_large} do not, {smaller} are smaller");
+                assert!(fit > 200 && too_large * 5 < fit && smaller * 4 > fit, "{fit} {too_large} {smaller}");
+            }
+        )*
+    };
+}
+
+ways! {
+    truncated_windows_keep_the_invariants: Truncate,
+    sliding_windows_keep_the_invariants: LastMessages,
+    snipped_windows_keep_the_invariants: Snip,
+    summarized_windows_keep_the_invariants: Summarize,
+    collapsed_windows_keep_the_invariants: Collapse,
+    windows_cut_for_one_request_keep_the_invariants: ForOneRequest,
+}
