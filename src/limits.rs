@@ -321,6 +321,9 @@ pub const SNIP_FLOOR_PERCENT: u64 = 80;
 pub const SUMMARY_INSTRUCTIONS_BYTES_MAX: usize = 8 * KIB;
 /// Most tokens of the source that a summarizer is given; of more, both ends.
 pub const SUMMARIZER_SOURCE_TOKENS: u64 = 100_000;
+/// Least tokens that a model is asked to summarize: the headings that the prompt asks for
+/// take some hundred by themselves.
+pub const SUMMARIZER_SOURCE_TOKENS_MIN: u64 = 400;
 /// How long a summary that is made in the background may take.
 pub const SUMMARIZER_CLAIM: Duration = Duration::from_mins(5);
 /// Longest that a restore waits for a summary: its call may take two minutes, and has to

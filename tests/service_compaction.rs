@@ -38,6 +38,7 @@ on_embedded_backend!(
     a_sliding_window_keeps_the_newest_messages,
     a_compaction_tells_what_it_does_to_the_prompt_cache,
     pins_that_code_found_and_that_give_way_are_losses,
+    a_rule_in_the_middle_of_a_long_first_message_is_pinned_when_its_ends_alone_are_shown,
 );
 
 const CONTEXT: u64 = 4_000;
@@ -516,4 +517,28 @@ async fn pins_that_code_found_and_that_give_way_are_losses(backend: Backend) {
     assert!(window.contains("count in words") && !window.contains(&rule(0)), "{window}");
     // What gave way is not forgotten: the log has it.
     assert!(service.read(SESSION).await.payloads().concat().contains(&rule(0)));
+}
+
+async fn a_rule_in_the_middle_of_a_long_first_message_is_pinned_when_its_ends_alone_are_shown(
+    backend: Backend,
+) {
+    const RULE: &str = "You must never write to the folder migrations/legacy.";
+    let service = Service::start(&backend).await;
+    service.create("s", of_path(OpenaiChat, pb::CompressionPath::Batch, 20_000)).await;
+    let filler = "The report is about the harbour and its ships. ".repeat(150);
+    let first = format!("{filler}{RULE} {filler}");
+    service.append(SESSION, &[user(OpenaiChat, &first)]).await;
+    let shows = async |text: &str| service.window(SESSION).await.payloads().concat().contains(text);
+    for number in 0..100 {
+        service.append(SESSION, &step(OpenaiChat, number)).await;
+    }
+    // It is the last message as well, and therefore whole.
+    let cuts = list(&service).await.len();
+    assert!(cuts > 0 && shows(&first).await);
+    service.append(SESSION, &[user(OpenaiChat, "go on")]).await;
+    for number in 100..200 {
+        service.append(SESSION, &step(OpenaiChat, number)).await;
+        assert!(shows(RULE).await, "after step {number}");
+    }
+    assert!(list(&service).await.len() > cuts && !shows(&first).await);
 }

@@ -9,7 +9,7 @@ use super::{Engine, Error, compute};
 use crate::clock::{self, Deadline};
 use crate::limits::{
     SNIP_FLOOR_PERCENT, SNIP_PROTECTED_TOKENS, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN,
-    SUMMARIZER_FAILURES_MAX, SUMMARY_WAIT_MAX, TEND_PERCENT,
+    SUMMARIZER_FAILURES_MAX, SUMMARIZER_SOURCE_TOKENS_MIN, SUMMARY_WAIT_MAX, TEND_PERCENT,
 };
 use crate::model::{
     BranchId, CompressionPath, RecordedState, Room, Seq, StateKind, SummarizerReport, Usage, WindowState,
@@ -364,6 +364,10 @@ impl Engine {
     async fn summarize(&self, key: &SessionKey, deadline: Deadline) -> Result<Option<Summarized>, Error> {
         let Some(models) = self.inner.options.summarizer.as_deref() else { return Ok(None) };
         let Some(task) = self.summary_task(key, "").await? else { return Ok(None) };
+        // No answer would be shorter; asked all the same, the model would seem to fail.
+        if task.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN {
+            return Ok(None);
+        }
         let answered = models.model_for(task.source_tokens).complete(&task.request, deadline).await;
         let (mut report, text) = match answered {
             Ok(answer) => {

@@ -4,8 +4,8 @@ use super::log::Position;
 use super::{Engine, Error, compute};
 use crate::codec::digest;
 use crate::limits::{
-    AUDIT_LOSSES_MAX, LEDGER_PERCENT, PINS_MAX, PINS_PERCENT, SUMMARY_DIVISOR, SUMMARY_PERCENT,
-    SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN,
+    AUDIT_LOSSES_MAX, FIRST_MESSAGE_TOKENS, LEDGER_PERCENT, PINS_MAX, PINS_PERCENT, SUMMARY_DIVISOR,
+    SUMMARY_PERCENT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN,
 };
 use crate::model::{
     AuditLoss, AuditReport, AuditTally, Cut, Entry, EntryKind, Pin, Room, Seq, Session, Summary, WindowState,
@@ -53,7 +53,7 @@ pub(super) fn summary_tokens_max(room: Option<Room>) -> u64 {
 }
 
 impl Engine {
-    /// The entries that a window shows before a cut and not after it.
+    /// The entries that a window shows before a cut and not, or not whole, after it.
     pub(super) async fn leaving_entries(
         &self,
         key: &SessionKey,
@@ -61,17 +61,20 @@ impl Engine {
         before: &Cut,
         after: &Cut,
     ) -> Result<Vec<Entry>, Error> {
-        let mut gone: Vec<Seq> =
-            before.kept().into_iter().filter(|seq| !after.keeps(*seq) && *seq < after.first_kept).collect();
-        gone.sort_unstable();
+        let is_shortened = |seq: Seq| after.shortens(seq) && !before.shortens(seq);
+        let leaves = |seq: Seq| seq < after.first_kept && (!after.keeps(seq) || is_shortened(seq));
+        let gone: Vec<Seq> = before.kept().into_iter().filter(|seq| leaves(*seq)).collect();
         let mut entries = self.kept_entries(key, at, &gone).await?;
         let first = before.first_kept.max(Seq(1));
         if first < after.first_kept {
             let last = Seq(after.first_kept.0 - 1);
             let body = self.entries(key, at, first, last, vec![]).await?;
-            entries.extend(body.into_iter().filter(|entry| !after.keeps(entry.seq)));
+            entries.extend(body.into_iter().filter(|entry| leaves(entry.seq)));
         }
-        entries.retain(|entry| entry.kind == EntryKind::Message);
+        entries.retain(|entry| {
+            let is_whole = is_shortened(entry.seq) && entry.tokens <= FIRST_MESSAGE_TOKENS;
+            entry.kind == EntryKind::Message && !is_whole
+        });
         Ok(entries)
     }
 

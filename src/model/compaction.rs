@@ -64,6 +64,12 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// Whether a window shows an entry by its two ends, if it is long: the user's first
+    /// message, but for one that is the last as well.
+    pub fn shortens(&self, seq: Seq) -> bool {
+        self.first_user == Some(seq) && self.last_user != Some(seq)
+    }
+
     /// The entries before the cut that stay, in the order of the log.
     pub fn kept(&self) -> Vec<Seq> {
         let mut kept = self.system.clone();

@@ -36,9 +36,7 @@ impl Prepared {
     /// An entry as a window of `state` shows it.
     pub(super) fn new(api: Api, state: &WindowState, entry: Entry) -> Self {
         let shortened = || {
-            let cut = state.cut.as_ref();
-            let is_first =
-                cut.is_some_and(|cut| cut.first_user == Some(entry.seq) && cut.last_user != Some(entry.seq));
+            let is_first = state.cut.as_ref().is_some_and(|cut| cut.shortens(entry.seq));
             if is_first && entry.tokens > FIRST_MESSAGE_TOKENS {
                 shortened_texts(api.format, &entry.payload, entry.seq, FIRST_MESSAGE_TOKENS, api.counter)
             } else if state.snipped.binary_search(&entry.seq).is_ok() {
