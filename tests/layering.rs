@@ -275,10 +275,6 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("window::view", &["window::assembler", "window::round"]),
 ];
 
-/// Files that may be longer than [`LINES_MAX`], with the reason.
-const LONG_FILES: [(&str, &str); 1] =
-    [("src/store/meta.rs", "all that a metadata store does is read in one place")];
-
 /// Most lines of a source file.
 const LINES_MAX: usize = 600;
 
@@ -389,11 +385,8 @@ fn wire_types_databases_and_clocks_are_named_only_where_they_belong() {
 fn source_files_are_short_enough_to_be_read() {
     let mut wrong = Vec::new();
     for Module { file, lines, .. } in modules() {
-        let reason = LONG_FILES.iter().find(|(long, _)| *long == file);
-        match reason {
-            None if lines > LINES_MAX => wrong.push(format!("{file} has {lines} lines")),
-            Some(_) if lines <= LINES_MAX => wrong.push(format!("{file} is not long and need not be listed")),
-            _ => {}
+        if lines > LINES_MAX {
+            wrong.push(format!("{file} has {lines} lines"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
