@@ -83,9 +83,6 @@ pub const PAGE_BYTES_MAX: usize = 2 * MIB;
 /// 4 MiB that gRPC clients accept by default.
 pub const STREAM_CHUNK_BYTES: usize = MIB;
 
-/// Messages that a stream holds ready for a slow reader.
-pub const STREAM_CHUNKS_AHEAD: usize = 2;
-
 // --- Turns, journal, segments ------------------------------------------------
 
 /// Encoded bytes over which a turn goes to the object store first and only its
@@ -165,6 +162,11 @@ pub const TOOL_RESULT_CHARACTERS: u64 = 100_000;
 /// Largest limit of a tool result, in its unit: previews and pages are made in
 /// memory.
 pub const TOOL_RESULT_LENGTH_MAX: u64 = 500_000;
+/// How much of a preview is from the beginning, if nobody says otherwise, in percent.
+pub const PREVIEW_HEAD_PERCENT: u8 = 50;
+/// Least that a profile may allow for a preview, in its unit: the marker with the longest
+/// ref has up to 400 characters.
+pub const PREVIEW_LENGTH_MIN: u64 = 500;
 
 /// Bytes up to which a text may be as short as one token: with more for each token of
 /// a limit it is taken to be too long without being counted.

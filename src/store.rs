@@ -72,9 +72,4 @@ impl StoreError {
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Contention | ErrorKind::Unknown)
     }
-
-    /// Whether it is certain that nothing was written.
-    pub fn is_certainly_not_written(&self) -> bool {
-        self.kind != ErrorKind::Unknown
-    }
 }

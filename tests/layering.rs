@@ -87,13 +87,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::persist::report", &["engine::persist::prepared"]),
     (
         "engine::persist::results",
-        &[
-            "engine::keys",
-            "engine::offload",
-            "engine::persist::commit",
-            "engine::persist::prepared",
-            "engine::persist::request",
-        ],
+        &["engine::keys", "engine::persist::commit", "engine::persist::prepared", "engine::persist::request"],
     ),
     ("engine::pins", &["engine::compact", "engine::notes", "engine::restore"]),
     ("engine::read", &["engine::log"]),

@@ -116,7 +116,12 @@ fn content() -> impl Strategy<Value = Content> {
 fn limit() -> impl Strategy<Value = ToolResultLimit> {
     let unit = prop_oneof![Just(LengthUnit::Characters), Just(LengthUnit::Bytes), Just(LengthUnit::Tokens)];
     let reserve = prop_oneof![3 => Just(0), 1 => 0_u64..700];
-    let limit = |(length, reserve, unit)| ToolResultLimit { length, reserve: Some(reserve), unit };
+    let limit = |(length, reserve, unit)| ToolResultLimit {
+        length,
+        reserve: Some(reserve),
+        unit,
+        ..ToolResultLimit::default()
+    };
     (2_000_u64..20_000, reserve, unit).prop_map(limit)
 }
 
@@ -177,7 +182,7 @@ proptest! {
             return Ok(());
         };
         let content = oversized.content().into_owned();
-        let Some((preview, value)) = oversized.replaced(&content, 50, REFERENCE) else {
+        let Some((preview, value)) = oversized.replaced(&content, REFERENCE) else {
             return Err(TestCaseError::fail("no room"));
         };
         prop_assert!(preview.text.contains(REFERENCE));
@@ -205,7 +210,7 @@ proptest! {
 
 #[test]
 fn of_several_results_in_a_message_each_is_judged_by_itself() {
-    let limit = ToolResultLimit { length: 2_000, reserve: Some(0), unit: LengthUnit::Characters };
+    let limit = ToolResultLimit { length: 2_000, reserve: Some(0), ..ToolResultLimit::default() };
     let format = WireFormat::AnthropicMessages;
     let result = |id: &str, length: usize| json!({"type": "tool_result", "tool_use_id": id, "content": "x".repeat(length)});
     let results: Vec<_> =
@@ -219,7 +224,7 @@ fn of_several_results_in_a_message_each_is_judged_by_itself() {
 
 #[test]
 fn outputs_of_a_shell_keep_their_form() {
-    let limit = ToolResultLimit { length: 2_000, reserve: Some(0), unit: LengthUnit::Characters };
+    let limit = ToolResultLimit { length: 2_000, reserve: Some(0), ..ToolResultLimit::default() };
     let format = WireFormat::OpenaiResponses;
     let counter = TokenCounter::new(format, Tokenizer::Estimate);
     for (stdout, stderr) in [(5_000, 10), (10, 5_000), (5_000, 5_000)] {
@@ -229,7 +234,7 @@ fn outputs_of_a_shell_keep_their_form() {
         let payload = item.to_string();
         let found = oversized_results(format, payload.as_bytes(), limit, counter);
         let [oversized] = &found[..] else { panic!("{found:?}") };
-        let (_, value) = oversized.replaced(&oversized.content(), 50, REFERENCE).unwrap();
+        let (_, value) = oversized.replaced(&oversized.content(), REFERENCE).unwrap();
         let changed = with_values(payload.as_bytes(), &[(oversized.place(), value)]);
         let changed: serde_json::Value = serde_json::from_slice(&changed).unwrap();
         let command = changed["output"][0].as_object().unwrap();
@@ -243,7 +248,7 @@ fn outputs_of_a_shell_keep_their_form() {
 /// Windows show them as the API takes them, at whatever length.
 #[test]
 fn responses_that_are_no_objects_give_way_too() {
-    let limit = ToolResultLimit { length: 2_000, reserve: Some(0), unit: LengthUnit::Characters };
+    let limit = ToolResultLimit { length: 2_000, reserve: Some(0), ..ToolResultLimit::default() };
     let format = WireFormat::GeminiContents;
     let counter = TokenCounter::new(format, Tokenizer::Estimate);
     let numbers: Vec<_> = (0..2_000).collect();
@@ -256,7 +261,7 @@ fn responses_that_are_no_objects_give_way_too() {
         let found = oversized_results(format, payload.as_bytes(), limit, counter);
         let [oversized] = &found[..] else { panic!("{found:?}") };
         assert_eq!(oversized.content(), kept.as_bytes());
-        let (preview, value) = oversized.replaced(&oversized.content(), 50, REFERENCE).unwrap();
+        let (preview, value) = oversized.replaced(&oversized.content(), REFERENCE).unwrap();
         let changed = with_values(payload.as_bytes(), &[(oversized.place(), value)]);
         let changed: Value = serde_json::from_slice(&changed).unwrap();
         let response = &changed["parts"][0]["functionResponse"]["response"];

@@ -56,7 +56,12 @@ async fn what_is_short_is_inline_and_nothing_is_stored(backend: Backend) {
     assert_eq!(calls::list(&service, SESSION).await.len(), 1);
     assert_eq!(backend.blob_keys().await.len(), 1);
     // A session's own limit.
-    let limit = pb::ToolResultLimit { length: 1_500, reserve: Some(500), unit: pb::LengthUnit::Bytes.into() };
+    let limit = pb::ToolResultLimit {
+        length: 1_500,
+        reserve: Some(500),
+        unit: pb::LengthUnit::Bytes.into(),
+        ..Default::default()
+    };
     let profile = pb::ModelProfile { tool_result_limit: Some(limit), ..Default::default() };
     service.create("t", pb::Session { profile: Some(profile), ..of_format(AnthropicMessages) }).await;
     let outcome = offload(&service, "sessions/t", &[b'x'; 600]).await.unwrap();

@@ -406,6 +406,7 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
             length: 5_000,
             reserve: None,
             unit: pb::LengthUnit::Characters.into(),
+            ..Default::default()
         }),
         prices: None,
         media_limits: Some(pb::MediaLimits { image_bytes: 9_000, image_pixels: 0, document_bytes: 0 }),
@@ -413,7 +414,13 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
     assert_eq!(service.create("s", named("small")).await.profile, Some(expected.clone()));
     assert_eq!(service.window(SESSION).await.header.profile, Some(expected.clone()));
     // A session may have a limit of its own beside the name.
-    let limit = pb::ToolResultLimit { length: 900, reserve: Some(0), unit: pb::LengthUnit::Tokens.into() };
+    let limit = pb::ToolResultLimit {
+        length: 900,
+        reserve: Some(0),
+        unit: pb::LengthUnit::Tokens.into(),
+        preview_length: Some(500),
+        head_percent: Some(70),
+    };
     let mut limited = named("small");
     limited.profile.as_mut().unwrap().tool_result_limit = Some(limit);
     let created = service.create("limited", limited).await;
@@ -431,12 +438,17 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
         let refusal = service.try_create("t", wrong).await.unwrap_err();
         assert_eq!(refusal.metadata("field"), format!("session.profile.media_limits.{field}"));
     }
-    for (length, reserve, unit, field) in
-        [(500_001, None, 0, "length"), (100, Some(100), 0, "reserve"), (100, None, 9, "unit")]
-    {
+    let limit = |length| pb::ToolResultLimit { length, ..Default::default() };
+    for (limit, field) in [
+        (limit(500_001), "length"),
+        (pb::ToolResultLimit { reserve: Some(100), ..limit(100) }, "reserve"),
+        (pb::ToolResultLimit { unit: 9, ..limit(100) }, "unit"),
+        (pb::ToolResultLimit { preview_length: Some(499), ..limit(0) }, "preview_length"),
+        (pb::ToolResultLimit { head_percent: Some(101), ..limit(0) }, "head_percent"),
+        (pb::ToolResultLimit { head_percent: Some(300), ..limit(0) }, "head_percent"),
+    ] {
         let mut wrong = named("small");
-        wrong.profile.as_mut().unwrap().tool_result_limit =
-            Some(pb::ToolResultLimit { length, reserve, unit });
+        wrong.profile.as_mut().unwrap().tool_result_limit = Some(limit);
         let refusal = service.try_create("t", wrong).await.unwrap_err();
         assert_eq!(refusal.metadata("field"), format!("session.profile.tool_result_limit.{field}"));
     }

@@ -98,7 +98,7 @@ proptest! {
         name in "[a-z_]{1,40}",
         head_percent in 0_u8..=100,
     ) {
-        let limit = ToolResultLimit { length, reserve, unit };
+        let limit = ToolResultLimit { length, reserve, unit, ..ToolResultLimit::default() };
         let length_max = limit.length_max_of_text();
         prop_assert!(length_max < limit.length_max());
         let counter = TokenCounter::new(format, tokenizer);

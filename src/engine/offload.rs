@@ -14,10 +14,6 @@ use crate::tokens::TokenCounter;
 use bytes::Bytes;
 use destination::Destination;
 
-/// Share of a preview that the beginning gets unless the caller says otherwise, in
-/// percent.
-pub(super) const HEAD_PERCENT: u8 = 50;
-
 /// A tool output that is to be offloaded.
 #[derive(Clone, Debug)]
 pub struct OffloadRequest {
@@ -286,10 +282,10 @@ async fn make_preview(
     scanner: Scanner,
     reference: String,
 ) -> Result<Preview, Error> {
-    let wanted =
-        request.preview_length_max.map_or(u64::MAX, |wanted| wanted.saturating_add(result.envelope()));
+    let wanted = request.preview_length_max.or(limit.preview_length);
+    let wanted = wanted.map_or(u64::MAX, |wanted| wanted.saturating_add(result.envelope()));
     let length_max = limit.length_max_of_text().min(wanted);
-    let head_percent = request.head_percent.unwrap_or(HEAD_PERCENT);
+    let head_percent = request.head_percent.unwrap_or(limit.head_percent());
     let made = compute(usize::MAX, move || {
         let options = PreviewOptions { length_max, measure: &result, head_percent, reference: &reference };
         scanner.finish().preview(&options)

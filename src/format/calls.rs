@@ -70,11 +70,6 @@ impl CallTracker {
         &self.state
     }
 
-    /// The calls that wait now.
-    pub fn into_state(self) -> CallState {
-        self.state
-    }
-
     /// Takes the log's next entry, if it is a message; others have no say.
     pub fn push(&mut self, seq: Seq, reading: &Reading<'_>) -> Pushed {
         let mut pushed = Pushed::default();

@@ -1,8 +1,8 @@
 //! The limits of models.
 
 use crate::limits::{
-    COMPACTION_ADVISED_PERCENT, MEDIA_LIMIT_BYTES_MIN, RESERVE_DIVISOR, TOOL_RESULT_CHARACTERS,
-    TOOL_RESULT_LENGTH_MAX, TOOL_RESULT_WRAPPING_MAX,
+    COMPACTION_ADVISED_PERCENT, MEDIA_LIMIT_BYTES_MIN, PREVIEW_HEAD_PERCENT, PREVIEW_LENGTH_MIN,
+    RESERVE_DIVISOR, TOOL_RESULT_CHARACTERS, TOOL_RESULT_LENGTH_MAX, TOOL_RESULT_WRAPPING_MAX,
 };
 use crate::model::{Prices, TokenFactor, WireFormat};
 
@@ -54,14 +54,26 @@ pub struct ToolResultLimit {
     /// What is kept free of it; a fifth of it if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<u64>,
-    /// What both are counted in.
+    /// What all of these are counted in.
     #[serde(default)]
     pub unit: LengthUnit,
+    /// Most that a preview may have, with its marker; as much as fits if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview_length: Option<u64>,
+    /// How much of a preview is from the beginning, in percent; half if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_percent: Option<u8>,
 }
 
 impl Default for ToolResultLimit {
     fn default() -> Self {
-        Self { length: TOOL_RESULT_CHARACTERS, reserve: None, unit: LengthUnit::Characters }
+        Self {
+            length: TOOL_RESULT_CHARACTERS,
+            reserve: None,
+            unit: LengthUnit::Characters,
+            preview_length: None,
+            head_percent: None,
+        }
     }
 }
 
@@ -71,6 +83,11 @@ impl ToolResultLimit {
     pub fn length_max(&self) -> u64 {
         let length = self.length.min(TOOL_RESULT_LENGTH_MAX);
         length.saturating_sub(self.reserve.unwrap_or(length / 5))
+    }
+
+    /// How much of a preview is from the beginning, in percent.
+    pub fn head_percent(&self) -> u8 {
+        self.head_percent.unwrap_or(PREVIEW_HEAD_PERCENT)
     }
 
     /// As [`Self::length_max`], for a text that is measured before a worker makes a
@@ -185,7 +202,9 @@ impl ModelProfile {
     /// Checks the limits of tool results and media; fails with the path of a field and
     /// what is wrong with it.
     pub fn check_limits(&self) -> Result<(), (&'static str, String)> {
-        if let Some(ToolResultLimit { length, reserve, .. }) = self.tool_result_limit {
+        if let Some(ToolResultLimit { length, reserve, preview_length, head_percent, .. }) =
+            self.tool_result_limit
+        {
             if !(1..=TOOL_RESULT_LENGTH_MAX).contains(&length) {
                 let problem = format!("is {length}; must be from 1 to {TOOL_RESULT_LENGTH_MAX}");
                 return Err(("tool_result_limit.length", problem));
@@ -193,6 +212,14 @@ impl ModelProfile {
             if let Some(reserve) = reserve.filter(|reserve| *reserve >= length) {
                 let problem = format!("is {reserve}; must be less than the length, {length}");
                 return Err(("tool_result_limit.reserve", problem));
+            }
+            if let Some(wanted) = preview_length.filter(|wanted| *wanted < PREVIEW_LENGTH_MIN) {
+                let problem = format!("is {wanted}; must be at least {PREVIEW_LENGTH_MIN}");
+                return Err(("tool_result_limit.preview_length", problem));
+            }
+            if let Some(percent) = head_percent.filter(|percent| *percent > 100) {
+                let problem = format!("is {percent}; must be from 0 to 100");
+                return Err(("tool_result_limit.head_percent", problem));
             }
         }
         let MediaLimits { image_bytes, document_bytes, .. } = self.media_limits.unwrap_or_default();

@@ -200,11 +200,14 @@ impl Oversized<'_> {
 
     /// The preview of `content`, and the value that stands in place of this one.
     /// Nothing if the limit leaves no room for a preview.
-    pub fn replaced(&self, content: &[u8], head_percent: u8, reference: &str) -> Option<(Preview, String)> {
-        let length_max = self.limit.length_max();
-        let room = length_max.saturating_sub(self.around.length(""));
+    pub fn replaced(&self, content: &[u8], reference: &str) -> Option<(Preview, String)> {
+        let around = self.around.length("");
+        let wanted = self.limit.preview_length.map_or(u64::MAX, |wanted| wanted.saturating_add(around));
+        let length_max = self.limit.length_max().min(wanted);
+        let room = length_max.saturating_sub(around);
         let shown_max = room.saturating_mul(self.around.escaped_per_unit());
         let ends = Ends::of(content, usize::try_from(shown_max).unwrap_or(usize::MAX));
+        let head_percent = self.limit.head_percent();
         let options = Options { length_max, measure: &self.around, head_percent, reference };
         let preview = ends.preview(&options)?;
         let token = serde_json::Value::from(preview.text.as_str()).to_string();

@@ -334,8 +334,8 @@ fn a_wrong_setting_is_told_by_its_name() {
     }
 }
 
-#[test]
-fn secrets_are_never_printed() {
+#[tokio::test]
+async fn secrets_are_never_printed() {
     let directory = tempfile::tempdir().unwrap();
     let set = |metadata: &str| {
         let data = directory.path().join("data").display().to_string();
@@ -368,6 +368,13 @@ fn secrets_are_never_printed() {
     ] {
         for args in [&["serve"][..], &["migrate"], &["fsck"]] {
             let mut args = args.to_vec();
+            if metadata == "sqlite" && args == ["serve"] {
+                // It starts, though the object store is not there.
+                let (_, log) = Served::start(&set(metadata), &[]).await.end("TERM");
+                let log = log.concat();
+                assert!(log.contains("cannot be used yet") && !log.contains("hunter"), "{log}");
+                continue;
+            }
             args.extend(free_ports);
             let ran = command::run(&args, &set(metadata));
             if metadata != "sqlite" || args[0] != "migrate" {

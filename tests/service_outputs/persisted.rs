@@ -18,6 +18,7 @@ on_all_backends!(
     a_list_may_have_either_form_of_an_entry,
     what_was_offloaded_or_is_short_enough_stays,
     results_stay_whole_if_the_request_says_so,
+    a_session_says_how_long_previews_are_and_what_they_show,
     results_are_held_while_the_object_store_is_down,
     forks_keep_the_outputs_of_turns,
     a_large_turn_brings_its_outputs_too,
@@ -291,6 +292,30 @@ async fn results_stay_whole_if_the_request_says_so(backend: Backend) {
     let nothing_new = service.persist(snapshot(SESSION, &payloads)).await.unwrap();
     assert_eq!((nothing_new.version, nothing_new.offloaded_results), (1, vec![]));
     assert_eq!(calls::list(&service, SESSION).await, []);
+}
+
+async fn a_session_says_how_long_previews_are_and_what_they_show(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let limit = pb::ToolResultLimit {
+        preview_length: Some(1_000),
+        head_percent: Some(100),
+        ..pb::ToolResultLimit::default()
+    };
+    let profile = pb::ModelProfile { tool_result_limit: Some(limit), ..Default::default() };
+    service.create("s", pb::Session { profile: Some(profile), ..of_format(OpenaiChat) }).await;
+    let ((sent, _), text) = (result(OpenaiChat), output_text());
+    let answer = service.append(SESSION, &[call(OpenaiChat).to_string(), sent]).await;
+    let [changed] = &answer.changed_entries[..] else { panic!("{answer:?}") };
+    let content = turnkeep::format::json::Value::of(&changed.payload).member("content").unwrap();
+    let in_turn = content.text().unwrap().into_owned();
+    let streamed = stored(offload(&service, SESSION, text.as_bytes()).await.unwrap()).preview;
+    for preview in [in_turn, streamed] {
+        let characters = preview.chars().count();
+        assert!((800..=1_000).contains(&characters), "{characters} of {preview}");
+        // The beginning alone, and then the marker.
+        assert!(preview.starts_with(text.lines().next().unwrap()), "{preview}");
+        assert!(!preview.contains(text.lines().next_back().unwrap()), "{preview}");
+    }
 }
 
 async fn results_are_held_while_the_object_store_is_down(backend: Backend) {

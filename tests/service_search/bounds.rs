@@ -149,8 +149,7 @@ async fn another_tenant_finds_nothing(backend: Backend) {
 
 async fn an_answer_fits_a_tool_result_unless_more_is_asked_for(backend: Backend) {
     let service = Service::start(&backend).await;
-    let limit =
-        pb::ToolResultLimit { length: 3_000, reserve: Some(0), unit: pb::LengthUnit::Characters.into() };
+    let limit = pb::ToolResultLimit { length: 3_000, reserve: Some(0), ..Default::default() };
     let profile = pb::ModelProfile { tool_result_limit: Some(limit), ..Default::default() };
     let session = pb::Session { profile: Some(profile), ..of_format(pb::WireFormat::OpenaiChat) };
     service.create("s", session).await;

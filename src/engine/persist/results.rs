@@ -6,7 +6,6 @@ use super::commit::AttemptError;
 use super::prepared::{Prepared, PreparedRequest, counted};
 use super::request::PersistRequest;
 use crate::codec::output::{About, Writer};
-use crate::engine::offload::HEAD_PERCENT;
 use crate::engine::{Engine, Error, compute, keys};
 use crate::format::{self, CallTracker, Pushed, Reading};
 use crate::limits::OUTPUT_LABEL_BYTES_MAX;
@@ -196,7 +195,7 @@ fn change(
         let name = new_name(engine, place)?;
         let content = oversized.content();
         // A limit so small leaves nothing to show.
-        let Some((_, value)) = oversized.replaced(&content, HEAD_PERCENT, &name.storage_ref()) else {
+        let Some((_, value)) = oversized.replaced(&content, &name.storage_ref()) else {
             continue;
         };
         values.push((oversized.place(), value));
