@@ -363,7 +363,7 @@ pub const PINS_PERCENT: u64 = 10;
 
 /// Entries within which a log is looked at for the system entries with which it begins,
 /// if there were pins before it.
-pub const OPENING_ENTRIES_MAX: u64 = 4;
+pub const OPENING_ENTRIES_MAX: u64 = 64;
 
 /// Longest text of a note, in bytes.
 pub const NOTE_BYTES_MAX: usize = 64 * KIB;

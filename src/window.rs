@@ -26,5 +26,7 @@ pub use admit::{Admitted, admit};
 pub use assembler::Assembler;
 pub use prepared::Prepared;
 pub use snip::{Snippable, shown_entries, snippable, snips};
-pub use truncate::{Atom, AtomKind, Deepening, atoms, cut_before, last_messages, opening, tail, truncate};
+pub use truncate::{
+    Atom, AtomKind, Deepening, atoms, cut_before, last_messages, least_tokens, opening, tail, truncate,
+};
 pub use view::{CommonPrefix, Window};

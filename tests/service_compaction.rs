@@ -20,6 +20,9 @@ use tonic::Code;
 use turnkeep::model;
 use turnkeep::rpc::pb;
 
+#[path = "service_compaction/relief.rs"]
+mod relief;
+
 on_all_backends!(
     a_batch_session_is_truncated_at_half_and_then_grows_again,
     a_truncated_window_is_the_same_from_cold,
@@ -67,6 +70,16 @@ async fn truncate_to(service: &Service, tokens: u64) -> pb::Compaction {
     let request = pb::CompactTranscriptRequest {
         session: SESSION.to_owned(),
         target_tokens: Some(tokens),
+        ..Default::default()
+    };
+    compact(service, request).await.unwrap().expect("something leaves")
+}
+
+async fn keep_last(service: &Service, messages: u64) -> pb::Compaction {
+    let request = pb::CompactTranscriptRequest {
+        session: SESSION.to_owned(),
+        strategy: pb::CompactionStrategy::LastMessages.into(),
+        messages,
         ..Default::default()
     };
     compact(service, request).await.unwrap().expect("something leaves")
@@ -438,13 +451,7 @@ async fn a_sliding_window_keeps_the_newest_messages(backend: Backend) {
     for number in 0..6 {
         service.append(SESSION, &step(OpenaiChat, number)).await;
     }
-    let request = pb::CompactTranscriptRequest {
-        session: SESSION.to_owned(),
-        strategy: pb::CompactionStrategy::LastMessages.into(),
-        messages: 5,
-        ..Default::default()
-    };
-    let compaction = compact(&service, request).await.unwrap().unwrap();
+    let compaction = keep_last(&service, 5).await;
     assert_eq!((compaction.first_kept_seq, compaction.omitted_entries), (10, 8));
     assert_accepted(OpenaiChat, &service.window(SESSION).await);
 }

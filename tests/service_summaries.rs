@@ -183,7 +183,7 @@ fn look(number: usize, path: &str) -> Vec<String> {
         {"id": id, "type": "function",
          "function": {"name": "read_file", "arguments": json!({"path": path}).to_string()}},
     ]});
-    let lines: Vec<_> = (0..150).map(|line| format!("line {line} of {path}, as of {number}\n")).collect();
+    let lines: Vec<_> = (0..132).map(|line| format!("line {line} of {path}, as of {number}\n")).collect();
     vec![call.to_string(), result(OpenaiChat, &id, "read_file", &lines.concat())]
 }
 

@@ -78,5 +78,33 @@ fn is_of_other_model(model: &str, usage: &Usage) -> bool {
         return false;
     };
     // One may be named with its date.
-    !own.id.starts_with(&other.id) && !other.id.starts_with(&own.id)
+    !is_dated(&own.id, &other.id) && !is_dated(&other.id, &own.id)
+}
+
+/// Whether an id is another with a date, or the newest of that name.
+fn is_dated(id: &str, plain: &str) -> bool {
+    let Some(rest) = id.strip_prefix(plain) else { return false };
+    let is_date = rest.len() > 8 && rest.bytes().all(|byte| byte.is_ascii_digit() || b"-@".contains(&byte));
+    rest.is_empty() || is_date || rest == "-latest"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_with_its_date_is_the_same_and_a_smaller_one_is_not() {
+        for (id, plain, expected) in [
+            ("gpt-4o", "gpt-4o", true),
+            ("gpt-4o-2024-08-06", "gpt-4o", true),
+            ("claude-sonnet-5-20260101", "claude-sonnet-5", true),
+            ("claude-sonnet-5-latest", "claude-sonnet-5", true),
+            ("claude-sonnet-5-5", "claude-sonnet-5", false),
+            ("gpt-4o", "gpt-4", false),
+            ("gpt-4o-mini", "gpt-4o", false),
+            ("gpt-4o", "gpt-4o-2024-08-06", false),
+        ] {
+            assert_eq!(is_dated(id, plain), expected, "{id} {plain}");
+        }
+    }
 }

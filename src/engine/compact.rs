@@ -14,7 +14,7 @@ use crate::store::meta::{CommitOutcome, NewWindowState, SessionKey, Tip};
 use crate::summary::audit::Subject;
 use crate::summary::literals::Findings;
 use crate::tokens::catalogue;
-use crate::window::{Deepening, Window, last_messages, truncate};
+use crate::window::{Deepening, Window, last_messages, least_tokens, opening, truncate};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -135,7 +135,17 @@ impl Engine {
         let revised = self.revise_window(key, |tip, assembled| {
             let window = assembled.assembler.window(false);
             let Some(ceiling) = over(window.tokens(), tip) else { return Ok(None) };
-            let floor = percent(ceiling, TRUNCATE_FLOOR_PERCENT);
+            let mut floor = percent(ceiling, TRUNCATE_FLOOR_PERCENT);
+            // Where what must stay takes more than that, as a long message of the user
+            // may, each turn would be over it: all that is usable is made use of.
+            let least = least_tokens(&window).saturating_add(tip.head.preamble_tokens);
+            if least > floor {
+                let usable = tip.room().map_or(ceiling, Room::usable);
+                if window.tokens().saturating_add(tip.head.preamble_tokens) <= usable {
+                    return Ok(None);
+                }
+                floor = least.saturating_add(percent(usable.saturating_sub(least), TRUNCATE_FLOOR_PERCENT));
+            }
             let tokens_max = floor.saturating_sub(tip.head.preamble_tokens).max(1);
             let truncation = truncation(&window, assembled, tokens_max, "over half of the context window");
             Ok(truncation.map(|proposal| Proposal { must_win: true, ..proposal }))
@@ -172,7 +182,9 @@ impl Engine {
                 }
                 _ => tip.head.calibration.clone(),
             };
-            self.name_notes(key, &mut proposal.state, &live).await?;
+            if proposal.kind != StateKind::Calibrate {
+                proposal.state.notes = self.note_names(key).await?;
+            }
             let number = tip.head.window_state + 1;
             (tip.head.window_state, tip.head.window_revision) = (number, tip.head.window_revision + 1);
             tip.head.calibration.clone_from(&proposal.state.calibration);
@@ -255,6 +267,15 @@ impl Engine {
             let at_state = StateAt { number, state: Arc::new(state.clone()) };
             let assembled = self.assemble_log(key, tip, at, at_state).await?;
             let window = assembled.assembler.window(false);
+            // What windows remember comes after the system entries with which the log
+            // begins.
+            if state.cut.is_none()
+                && state.shows_memory()
+                && let Some(cut) = opening(&window)
+            {
+                state.cut = Some(cut);
+                continue;
+            }
             let Some(cut) = deepening.next(&window, window.tokens()) else {
                 return Ok((assembled, findings));
             };

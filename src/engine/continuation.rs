@@ -4,8 +4,8 @@ use super::pins::over_budget;
 use super::sessions::new_preamble;
 use super::{Engine, Error, SessionConfig, SessionView};
 use crate::model::{
-    ForkOrigin, Labels, Pin, Preamble, RecordedState, Session, StateKind, StateRecord, Version, WindowState,
-    WireFormat,
+    ForkOrigin, Labels, Pin, Preamble, RecordedState, Seq, Session, StateKind, StateRecord, Version,
+    WindowState, WireFormat,
 };
 use crate::store::meta::{CreateOutcome, NewSession, SessionKey, Tip};
 use crate::tokens::TokenCounter;
@@ -91,14 +91,21 @@ impl Engine {
     ) -> Result<Option<RecordedState>, Error> {
         let at = self.newest(source, tip).await?;
         let state = self.state_at(source, tip, &at).await?.state;
-        // What they were found in is not in the new log.
-        let pins: Vec<_> = state.pins.iter().map(|pin| Pin { seq: None, ..pin.clone() }).collect();
+        // What they were found in is not in the new log; that they may give way stays.
+        let found = |pin: &Pin| Pin { seq: pin.seq.map(|_| Seq(0)), ..pin.clone() };
+        let mut pins: Vec<_> = state.pins.iter().map(found).collect();
         let session = &new.session;
         if session.format == WireFormat::Opaque && !pins.is_empty() {
             let problem = "has pins, which cannot be shown in a session of opaque entries";
             return Err(Error::invalid(FIELD, problem));
         }
-        if let Some((tokens, budget)) = over_budget(session, session.profile.room(None, 0), &pins) {
+        let over = |pins: &[Pin]| over_budget(session, session.profile.room(None, 0), pins);
+        while over(&pins).is_some()
+            && let Some(oldest) = pins.iter().position(|pin| pin.seq.is_some())
+        {
+            pins.remove(oldest);
+        }
+        if let Some((tokens, budget)) = over(&pins) {
             let problem = format!(
                 "has pins of {tokens} tokens; at most {budget}, a tenth of the usable window, are allowed in \
                  the new session"

@@ -12,8 +12,8 @@ use crate::limits::{
     SUMMARIZER_FAILURES_MAX, SUMMARIZER_SOURCE_TOKENS_MIN, SUMMARY_WAIT_MAX, TEND_PERCENT,
 };
 use crate::model::{
-    BranchId, CompressionPath, RecordedState, Room, Seq, StateKind, SummarizerReport, Usage, WindowState,
-    percent,
+    BranchId, CompressionPath, RecordedState, Room, Seq, StateKind, SummarizerReport, Usage, Version,
+    WindowState, percent,
 };
 use crate::store::meta::{SessionKey, Tip};
 use crate::summary::Said;
@@ -207,7 +207,8 @@ impl Engine {
             state.snipped.sort_unstable();
             state.snipped.dedup();
             let cause = format!("over {} % of the usable window", options.snip_percent);
-            Ok(Some(Proposal::keeping_all(StateKind::Snip, state, cause)))
+            let snip = Proposal::keeping_all(StateKind::Snip, state, cause);
+            Ok(Some(Proposal { must_win: true, ..snip }))
         })
         .await?;
         Ok(())
@@ -259,7 +260,11 @@ impl Engine {
         made: Summarized,
     ) -> Result<Option<RecordedState>, Error> {
         let (kind, text, cause) = match &made.text {
-            Ok(text) => (StateKind::Summarize, Text::Summary(text.clone()), "summarized".to_owned()),
+            Ok(text) => {
+                let covers = Seq(made.first_kept.0.saturating_sub(1));
+                let text = Text::Summary { text: text.clone(), covers };
+                (StateKind::Summarize, text, "summarized".to_owned())
+            }
             Err(failure) => (StateKind::Collapse, Text::Extract, format!("extracted: {failure}")),
         };
         self.revise_window(key, |tip, assembled| {
@@ -276,6 +281,7 @@ impl Engine {
             });
             Ok(Some(Proposal {
                 tokens_max,
+                must_win: kind == StateKind::Collapse,
                 text: text.clone(),
                 summarizer: Some(made.report.clone()),
                 ..Proposal::keeping_all(kind, state, cause.clone())
@@ -404,20 +410,24 @@ impl Engine {
     pub async fn commit_compaction(
         &self,
         key: &SessionKey,
-        (base, first): (Seq, Seq),
+        plan: (Version, Seq, Seq),
         text: String,
         usage: Usage,
     ) -> Result<RecordedState, Error> {
+        let (version, base, first) = plan;
         let (engine, key) = (self.clone(), key.clone());
         self.detached(async move {
             let stale = || Error::invalid("plan", "is of a window that has changed since; plan again");
             let task = engine.summary_task(&key, "").await?.ok_or_else(stale)?;
-            if task.base != base {
+            // What was planned before a rewind may be of entries that are gone.
+            let is_of_branch = (task.branch_since..=task.version).contains(&version);
+            if task.base != base || !is_of_branch {
                 return Err(stale());
             }
             let unsupported = task.judge(&text).map_err(|problem| Error::invalid("summary", problem))?;
             let report = SummarizerReport { unsupported, ..report(&usage) };
-            let made = Summarized { branch: task.branch, base, first_kept: first, text: Ok(text), report };
+            let made =
+                Summarized { branch: task.branch.clone(), base, first_kept: first, text: Ok(text), report };
             engine.replace_middle(&key, made).await?.ok_or_else(stale)
         })
         .await

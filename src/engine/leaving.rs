@@ -26,6 +26,9 @@ struct Known {
     ledger: Ledger,
     #[serde(default)]
     extract: Extract,
+    /// The last text that a model wrote: the extract is of what left after it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    written: String,
 }
 
 /// What stands in a window for what left, apart from pins.
@@ -33,8 +36,8 @@ struct Known {
 pub(super) enum Text {
     /// What stood there before.
     AsBefore,
-    /// What a model wrote.
-    Summary(String),
+    /// What a model wrote of the entries up to that one.
+    Summary { text: String, covers: Seq },
     /// What code extracts.
     Extract,
 }
@@ -106,7 +109,7 @@ fn left(
     let mut state = before.clone();
     state.snipped.retain(|seq| *seq >= cut.first_kept);
     state.stale.retain(|seq, _| *seq >= cut.first_kept);
-    let covers = Seq(cut.first_kept.0.saturating_sub(1));
+    let last = Seq(cut.first_kept.0.saturating_sub(1));
     state.cut = Some(cut);
     if session.format == WireFormat::Opaque {
         return Left { state, findings: Findings::default() };
@@ -120,7 +123,13 @@ fn left(
     let old = before.summary.clone().unwrap_or_default();
     let mut known: Known = serde_json::from_value(old.known).unwrap_or_default();
     known.ledger.absorb(&said);
-    known.extract.absorb(&said);
+    if let Text::Summary { text, covers } = &text {
+        known.written.clone_from(text);
+        known.extract = Extract::default();
+        known.extract.absorb(said.iter().filter(|said| said.seq > *covers));
+    } else {
+        known.extract.absorb(&said);
+    }
     let mut findings = literals::find(&said);
     if pins {
         let budget = room.map(|room| percent(room.usable(), PINS_PERCENT));
@@ -133,10 +142,17 @@ fn left(
             .collect();
     }
     let ledger_max = percent(slot, LEDGER_PERCENT);
-    let text = match text {
-        Text::AsBefore => old.text,
-        Text::Summary(text) => text,
-        Text::Extract => known.extract.render(slot.saturating_sub(ledger_max), &measure),
+    let (text, covers) = match text {
+        Text::AsBefore if old.text.is_empty() => (old.text, last),
+        Text::AsBefore => (old.text, old.covers),
+        Text::Summary { text, covers } => (text, covers.min(last)),
+        // What a model wrote of what left before is worth more than what code finds.
+        Text::Extract => {
+            let room = slot.saturating_sub(ledger_max).saturating_sub(measure(&known.written));
+            let extract = known.extract.render(room, &measure);
+            let texts = [known.written.as_str(), extract.as_str()];
+            (texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n"), last)
+        }
     };
     let ledger = known.ledger.render(ledger_max, &measure);
     state.summary = (!text.is_empty() || !ledger.is_empty()).then(|| Summary {

@@ -39,6 +39,7 @@ impl Engine {
 
     /// A note of a session.
     pub async fn get_note(&self, key: &SessionKey, name: &str) -> Result<Note, Error> {
+        check_name("note", name)?;
         match self.inner.meta.note(key, name).await? {
             Some(note) => Ok(note),
             None => Err(self.no_note(key).await),
@@ -56,6 +57,7 @@ impl Engine {
 
     /// Deletes a note.
     pub async fn delete_note(&self, key: &SessionKey, name: &str) -> Result<(), Error> {
+        check_name("note", name)?;
         let (engine, key, name) = (self.clone(), key.clone(), name.to_owned());
         self.detached(async move {
             if engine.inner.meta.delete_note(&key, &name).await? {

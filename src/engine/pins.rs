@@ -2,7 +2,6 @@
 
 use super::compact::Proposal;
 use super::notes::check_name;
-use super::restore::LiveWindow;
 use super::{Engine, Error};
 use crate::limits::{OPENING_ENTRIES_MAX, PIN_BYTES_MAX, PINS_MAX, PINS_PERCENT};
 use crate::model::{
@@ -159,21 +158,6 @@ impl Engine {
         if let Err(error) = opened.await {
             tracing::warn!(session = %key.session, error = %error, "a window was not opened");
         }
-    }
-
-    /// Has a state that is about to be recorded name the session's notes, and lets what
-    /// windows remember come after the system entries with which the log begins.
-    pub(super) async fn name_notes(
-        &self,
-        key: &SessionKey,
-        state: &mut WindowState,
-        live: &LiveWindow,
-    ) -> Result<(), Error> {
-        state.notes = self.note_names(key).await?;
-        if state.cut.is_none() && state.shows_memory() {
-            state.cut = opening(&live.lock().assembler.window(false));
-        }
-        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use super::leaving::summary_tokens_max;
 use super::{Engine, Error};
 use crate::limits::{AUDIT_LOSSES_MAX, LEDGER_PERCENT, SUMMARIZER_SOURCE_TOKENS, TAIL_TOKENS_MAX};
 use crate::model::{
-    BranchId, Entry, ModelProfile, Seq, SummarizerReport, Usage, Version, WireFormat, percent,
+    BranchId, Cut, Entry, ModelProfile, Seq, SummarizerReport, Usage, Version, WireFormat, percent,
 };
 use crate::provider::CompletionRequest;
 use crate::store::meta::SessionKey;
@@ -30,6 +30,8 @@ pub struct SummaryTask {
     /// Most tokens of a summary that is taken.
     pub tokens_max: u64,
     pub(super) branch: BranchId,
+    /// Version with which the branch began.
+    pub(super) branch_since: Version,
     pub(super) source_tokens: u64,
     entries: Vec<Entry>,
     previous: Option<String>,
@@ -57,7 +59,10 @@ impl Engine {
         };
         let Some(cut) = cut else { return Ok(None) };
         let old = before.cut.clone().unwrap_or_default();
-        let entries = self.leaving_entries(key, &at, &old, &cut).await?;
+        // What left beyond what a summary is of is in none yet.
+        let since = before.summary.as_ref().map_or(old.first_kept, |summary| summary.covers.next());
+        let unseen = Cut { first_kept: old.first_kept.min(since), ..old.clone() };
+        let entries = self.leaving_entries(key, &at, &unseen, &cut).await?;
         let format = tip.session.format;
         let counter = TokenCounter::new(format, tip.session.tokenizer());
         let measure = |text: &str| counter.count_text(text);
@@ -80,6 +85,7 @@ impl Engine {
             },
             tokens_max,
             branch: tip.head.branch.clone(),
+            branch_since: tip.branch.first_version,
             source_tokens: measure(&source.text),
             entries,
             previous,
@@ -121,7 +127,10 @@ pub(super) fn report(usage: &Usage) -> SummarizerReport {
     let profile = ModelProfile { model: usage.model.clone(), ..ModelProfile::default() };
     SummarizerReport {
         model: usage.model.clone(),
-        input_tokens: usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
+        input_tokens: usage
+            .input_tokens
+            .saturating_add(usage.cache_read_tokens)
+            .saturating_add(usage.cache_write_tokens),
         output_tokens: usage.output_tokens,
         cost: catalogue::prices(&profile, &usage.model).map(|prices| prices.cost(usage)),
         ..SummarizerReport::default()

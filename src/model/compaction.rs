@@ -49,6 +49,9 @@ pub struct Cut {
     /// System and developer entries before it that stay, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub system: Vec<Seq>,
+    /// How many of these the log begins with: they stay for good.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub opening: u64,
     /// The first message of the user, if it lies before: shown shortened if it is
     /// long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,6 +64,11 @@ pub struct Cut {
     pub omitted_entries: u64,
     /// Their tokens.
     pub omitted_tokens: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Cut {

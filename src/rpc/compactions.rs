@@ -65,7 +65,7 @@ impl Transcripts {
     ) -> Result<pb::Compaction, Error> {
         let key = convert::session_key(&self.tenant, "session", &request.session)?;
         let plan = request.plan.ok_or_else(|| Error::invalid("plan", "must be set"))?;
-        let places = (Seq(plan.base_seq), Seq(plan.first_kept_seq));
+        let places = (Version(plan.version), Seq(plan.base_seq), Seq(plan.first_kept_seq));
         let usage = convert::usage(request.usage.unwrap_or_default())?;
         let committed = self.engine.commit_compaction(&key, places, request.summary, usage).await?;
         Ok(compaction(&key.session, committed))

@@ -1,8 +1,9 @@
 //! Snips: which long tool results are shown by their ends.
 
 use super::view::Window;
-use crate::limits::{SNIP_CHARACTERS, SNIPPED_CHARACTERS};
+use crate::limits::SNIP_CHARACTERS;
 use crate::model::{Origin, Seq};
+use crate::preview::shortened_results;
 use bytes::Bytes;
 
 /// An entry whose long tool results may be shown by their ends.
@@ -10,7 +11,7 @@ use bytes::Bytes;
 pub struct Snippable {
     /// The entry.
     pub seq: Seq,
-    /// Tokens that this wins, about.
+    /// Tokens that this wins.
     pub win: u64,
 }
 
@@ -23,16 +24,20 @@ pub fn shown_entries(window: &Window<'_>) -> Vec<(Seq, Bytes)> {
 /// Entries whose tool results may be shown by their ends, the oldest first: all but
 /// the newest, which have `protected` tokens together.
 pub fn snippable(window: &Window<'_>, protected: u64) -> Vec<Snippable> {
-    /// Tokens of a result that is shown by its ends, about.
-    const SNIPPED_TOKENS: u64 = SNIPPED_CHARACTERS / 3;
     let mut newer = 0_u64;
     let mut found = Vec::new();
-    let slots = window.log().slots.iter().rev();
-    for slot in slots.filter(|slot| slot.has_results && slot.is_of_log()) {
+    let log = window.log();
+    for slot in log.slots.iter().rev().filter(|slot| slot.has_results && slot.is_of_log()) {
         newer = newer.saturating_add(slot.tokens);
-        let is_long = slot.payload.len() as u64 > SNIP_CHARACTERS && slot.tokens > 2 * SNIPPED_TOKENS;
-        if newer > protected && is_long && slot.origin == Origin::Log {
-            found.push(Snippable { seq: slot.seq, win: slot.tokens - SNIPPED_TOKENS });
+        let may_be_long = slot.payload.len() as u64 > SNIP_CHARACTERS && slot.origin == Origin::Log;
+        if newer <= protected || !may_be_long {
+            continue;
+        }
+        // Of many short results nothing is won.
+        let shortened = shortened_results(log.api.format, &slot.payload, slot.seq, None);
+        let win = shortened.map_or(0, |payload| slot.tokens.saturating_sub(log.api.tokens(&payload)));
+        if win > 0 {
+            found.push(Snippable { seq: slot.seq, win });
         }
     }
     found.reverse();

@@ -112,7 +112,7 @@ pub fn last_messages(window: &Window<'_>, messages: u64) -> Option<Cut> {
         entries <= messages
     });
     let kept = atoms.len().checked_sub(fitting.count().max(1)).filter(|kept| *kept > 0)?;
-    Some(Plan::new(window, &atoms, u64::MAX).cut(kept).0)
+    Some(Plan::new(window, &atoms, window.tokens()).cut(kept).0)
 }
 
 /// The cut behind the system entries with which a log begins, so that pins come
@@ -120,7 +120,7 @@ pub fn last_messages(window: &Window<'_>, messages: u64) -> Option<Cut> {
 pub fn opening(window: &Window<'_>) -> Option<Cut> {
     let atoms = atoms(window);
     let system = atoms.iter().take_while(|atom| atom.kind == AtomKind::System).count();
-    (0 < system && system < atoms.len()).then(|| Plan::new(window, &atoms, u64::MAX).cut(system).0)
+    (0 < system && system < atoms.len()).then(|| Plan::new(window, &atoms, window.tokens()).cut(system).0)
 }
 
 /// What the cuts of a window have in common.
@@ -129,8 +129,8 @@ struct Plan<'a> {
     before: Cut,
     /// Tokens of what stands before the atoms, without the entries of the log.
     slot_tokens: u64,
-    /// Tokens of the system entries that stay already.
-    system_tokens: u64,
+    /// The system entries that stay already, with their tokens.
+    system: Vec<(Seq, u64)>,
     first_user_tokens: u64,
     last_user_tokens: u64,
     /// Tokens that system entries from the midst of what leaves may take.
@@ -151,7 +151,10 @@ impl<'a> Plan<'a> {
                 .filter(|slot| !slot.is_of_log() && slot.origin != Origin::Notice)
                 .map(|slot| slot.tokens)
                 .sum(),
-            system_tokens: head().filter(|slot| slot.role == Role::System).map(|slot| slot.tokens).sum(),
+            system: head()
+                .filter(|slot| slot.is_of_log() && before.system.binary_search(&slot.seq).is_ok())
+                .map(|slot| (slot.seq, slot.tokens))
+                .collect(),
             first_user_tokens: of(before.first_user),
             last_user_tokens: of(before.last_user),
             system_max: u64::try_from(u128::from(tokens_max) * u128::from(KEPT_SYSTEM_PERCENT) / 100)
@@ -165,26 +168,10 @@ impl<'a> Plan<'a> {
         let (leaving, staying) = self.atoms.split_at(kept.min(self.atoms.len()));
         let mut cut = self.before.clone();
         cut.first_kept = staying.first().map_or(cut.first_kept, |atom| atom.first);
-        let mut tokens = self.slot_tokens + self.system_tokens;
-        // System entries before the first step always stay, later ones as far as
-        // there is room, the newest first.
-        let opening = leaving.iter().take_while(|atom| atom.kind != AtomKind::Step).count();
-        let opening = if self.before.first_kept == Seq(0) { opening } else { 0 };
-        let mut room = self.system_max;
-        let mut system = Vec::new();
-        for (index, atom) in leaving.iter().enumerate().rev() {
-            if atom.kind != AtomKind::System {
-                continue;
-            }
-            if index < opening || atom.tokens <= room {
-                room = if index < opening { room } else { room - atom.tokens };
-                system.push(atom);
-            } else {
-                room = 0;
-            }
-        }
-        tokens = system.iter().fold(tokens, |sum, atom| sum.saturating_add(atom.tokens));
-        cut.system.extend(system.iter().rev().map(|atom| atom.first));
+        let (system, opening) = self.system(leaving);
+        let mut tokens = system.iter().fold(self.slot_tokens, |sum, (_, tokens)| sum.saturating_add(*tokens));
+        cut.system = system.into_iter().map(|(seq, _)| seq).collect();
+        cut.opening = opening;
         let mut users = leaving.iter().filter(|atom| atom.kind == AtomKind::User);
         let (first, last) = (users.next(), users.next_back());
         let last = last.or(first);
@@ -211,6 +198,12 @@ impl<'a> Plan<'a> {
         cut.omitted_entries += left.iter().map(|atom| atom.entries).sum::<u64>();
         cut.omitted_tokens =
             left.iter().fold(cut.omitted_tokens, |sum, atom| sum.saturating_add(atom.tokens));
+        for (seq, tokens) in &self.system {
+            if !cut.keeps(*seq) {
+                cut.omitted_entries += 1;
+                cut.omitted_tokens = cut.omitted_tokens.saturating_add(*tokens);
+            }
+        }
         // A message that was placed again before, and now is not, left for good.
         if self.before.last_user.is_some_and(|seq| !cut.keeps(seq)) {
             cut.omitted_entries += 1;
@@ -219,6 +212,40 @@ impl<'a> Plan<'a> {
         tokens = staying.iter().fold(tokens, |sum, atom| sum.saturating_add(atom.tokens));
         (cut, tokens)
     }
+
+    /// The system entries that stay, in order, and how many of them the log begins with:
+    /// those before the first step stay for good, later ones as far as there is room,
+    /// the newest first.
+    fn system(&self, leaving: &[Atom]) -> (Vec<(Seq, u64)>, u64) {
+        let is_system = |atom: &&Atom| atom.kind == AtomKind::System;
+        let begins = self.before.first_kept == Seq(0);
+        let first = leaving.iter().take_while(|atom| atom.kind != AtomKind::Step).count();
+        let (first, later) = leaving.split_at(if begins { first } else { 0 });
+        let of = |atom: &Atom| (atom.first, atom.tokens);
+        let opened = usize::try_from(self.before.opening).unwrap_or(usize::MAX).min(self.system.len());
+        let (opened, since) = self.system.split_at(opened);
+        let mut kept: Vec<_> = opened.to_vec();
+        kept.extend(first.iter().filter(is_system).map(of));
+        let opening = kept.len();
+        let mut room = self.system_max;
+        let newest_first = later.iter().filter(is_system).map(of).rev().chain(since.iter().rev().copied());
+        let fitting = newest_first.take_while(|(_, tokens)| {
+            let fits = *tokens <= room;
+            room = room.saturating_sub(*tokens);
+            fits
+        });
+        kept.extend(fitting);
+        if let Some(later) = kept.get_mut(opening..) {
+            later.reverse();
+        }
+        (kept, opening as u64)
+    }
+}
+
+/// The least tokens that a window can be truncated to, about.
+pub fn least_tokens(window: &Window<'_>) -> u64 {
+    let atoms = atoms(window);
+    Plan::new(window, &atoms, window.tokens()).cut(atoms.len().saturating_sub(1)).1
 }
 
 /// The cut that leaves the newest atoms of at most so many tokens, and the newest in
@@ -231,7 +258,7 @@ pub fn tail(window: &Window<'_>, tokens_max: u64) -> Option<Cut> {
         tokens <= tokens_max
     });
     let kept = atoms.len().checked_sub(fitting.count().max(1)).filter(|kept| *kept > 0)?;
-    Some(Plan::new(window, &atoms, u64::MAX).cut(kept).0)
+    Some(Plan::new(window, &atoms, window.tokens()).cut(kept).0)
 }
 
 /// The cut before the atom that begins with an entry; nothing if none does, or if
@@ -239,7 +266,7 @@ pub fn tail(window: &Window<'_>, tokens_max: u64) -> Option<Cut> {
 pub fn cut_before(window: &Window<'_>, first: Seq) -> Option<Cut> {
     let atoms = atoms(window);
     let kept = atoms.iter().position(|atom| atom.first == first).filter(|kept| *kept > 0)?;
-    Some(Plan::new(window, &atoms, u64::MAX).cut(kept).0)
+    Some(Plan::new(window, &atoms, window.tokens()).cut(kept).0)
 }
 
 #[cfg(test)]
@@ -263,6 +290,7 @@ mod tests {
             first_user in prop::option::of(0..3 * FIRST_MESSAGE_TOKENS),
             last_user in prop::option::of(0..3 * FIRST_MESSAGE_TOKENS),
             is_cut in any::<bool>(),
+            kept in prop::collection::vec(0..500_u64, 0..5),
             system_max in prop_oneof![0..100_u64, 0..5_000_u64],
         ) {
             let first_kept = if is_cut { Seq(10) } else { Seq(0) };
@@ -273,8 +301,11 @@ mod tests {
             // A window that was cut keeps a last message only if it keeps a first one.
             let first = first_user.filter(|_| is_cut);
             let last = last_user.filter(|_| first.is_some());
+            let kept: Vec<_> = (3..).map(Seq).zip(kept.into_iter().filter(|_| is_cut)).collect();
             let before = Cut {
                 first_kept,
+                system: kept.iter().map(|(seq, _)| *seq).collect(),
+                opening: 1.min(kept.len() as u64),
                 first_user: first.map(|_| Seq(1)),
                 last_user: last.map(|_| Seq(2)),
                 ..Cut::default()
@@ -283,13 +314,24 @@ mod tests {
                 atoms: &atoms,
                 before,
                 slot_tokens: 7,
-                system_tokens: 5,
+                system: kept.clone(),
                 first_user_tokens: first.unwrap_or(0),
                 last_user_tokens: last.unwrap_or(0),
                 system_max,
             };
             let tokens: Vec<_> = (1..atoms.len()).map(|kept| plan.cut(kept).1).collect();
             prop_assert!(tokens.is_sorted_by(|shallower, deeper| shallower >= deeper), "{tokens:?} of {atoms:?}");
+            // Later system entries take no more than they may, whatever stayed before.
+            for kept in 1..atoms.len() {
+                let (cut, _) = plan.cut(kept);
+                let of = |seq: &Seq| {
+                    let own = atoms.iter().find(|atom| atom.first == *seq).map(|atom| atom.tokens);
+                    own.or_else(|| plan.system.iter().find(|(kept, _)| kept == seq).map(|(_, tokens)| *tokens))
+                };
+                let later: u64 = cut.system.iter().skip(cut.opening as usize).filter_map(of).sum();
+                prop_assert!(later <= system_max, "{later} of {system_max}");
+                prop_assert!(cut.system.is_sorted());
+            }
         }
     }
 }

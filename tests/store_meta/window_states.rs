@@ -32,6 +32,7 @@ fn calibration(number: u64) -> Option<Calibration> {
 fn state(number: u64, branch: &BranchId) -> RecordedState {
     let state = WindowState {
         cut: Some(Cut {
+            opening: number,
             first_kept: Seq(number + 3),
             system: vec![Seq(1)],
             first_user: Some(Seq(2)),

@@ -289,11 +289,15 @@ fn a_truncated_window_has_its_parts_in_order() {
         })
         .collect();
     let state = after(format, &WindowState::default(), &log, &Step::Pin("never push to main".to_owned()));
-    assert_eq!(state.cut, Some(Cut { first_kept: Seq(2), system: vec![Seq(1)], ..Cut::default() }));
+    assert_eq!(
+        state.cut,
+        Some(Cut { first_kept: Seq(2), system: vec![Seq(1)], opening: 1, ..Cut::default() })
+    );
     let state = after(format, &state, &log, &Step::LastMessages(1));
     let expected = Cut {
         first_kept: Seq(9),
         system: vec![Seq(1), Seq(5)],
+        opening: 1,
         first_user: Some(Seq(2)),
         last_user: Some(Seq(6)),
         omitted_entries: 4,

@@ -39,7 +39,15 @@ impl Engine {
         // What was said with the window before the model answered. A turn without an
         // answer does not tell which of its entries were.
         let said = match new.iter().position(is_answer) {
-            Some(answer) => new.get(..answer).unwrap_or_default(),
+            Some(answer) => {
+                let (said, answers) = new.split_at(answer);
+                // Of several calls it may be the last that is reported, or all together.
+                let next = answers.iter().skip_while(|entry| is_answer(entry));
+                if next.into_iter().any(is_answer) {
+                    return None;
+                }
+                said
+            }
             None if new.is_empty() => new,
             None => return None,
         };

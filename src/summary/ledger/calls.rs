@@ -61,7 +61,7 @@ pub(super) fn effects(tool: &str, arguments: &str) -> Vec<Effect> {
 }
 
 /// The words of a name in snake case, kebab case or camel case, in lower case.
-fn words(name: &str) -> Vec<String> {
+pub(super) fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut was_lower = false;
     for c in name.chars().take(128) {

@@ -39,6 +39,9 @@ pub(super) fn shows_whole_files(text: &str) -> bool {
     !is_cut_off
         && !text.contains('|')
         && commands.iter().all(|simple| {
+            if !simple.outputs.is_empty() {
+                return false;
+            }
             let name = program(&simple.words).first();
             name.is_none_or(|name| WHOLE.contains(&name.rsplit('/').next().unwrap_or(name)))
         })

@@ -1,7 +1,7 @@
 //! Results that show what a file was, where a later call shows what it is, or
 //! changed it.
 
-use super::calls::{Effect, PATH_LISTS, PATHS, effects};
+use super::calls::{Effect, PATH_LISTS, PATHS, effects, words};
 use super::{FileState, outcome, shell};
 use crate::format::json::Value;
 use crate::limits::{LEDGER_PENDING_MAX, SNIP_CHARACTERS};
@@ -19,8 +19,8 @@ const ASIDES: [&str; 8] =
 /// The entries of which all long results show files that later calls read again or
 /// changed, each with the entry of the call by which it became stale.
 ///
-/// To read a part of a file makes nothing stale but the same part, read before. What
-/// failed changes nothing. A result that shows several files is stale once all are.
+/// To read a part of a file makes nothing stale but the same part, read before, and
+/// neither does an answer of less than half the length. What failed changes nothing. A result that shows several files is stale once all are.
 pub fn stale_results<'a>(entries: impl IntoIterator<Item = &'a Said<'a>>) -> BTreeMap<Seq, Seq> {
     let mut found = Found::default();
     for entry in entries {
@@ -46,6 +46,8 @@ struct Pending<'a> {
 struct Look<'a> {
     call: &'a Invocation<'a>,
     number: u64,
+    /// Bytes of its result.
+    length: usize,
     /// Of how many files it shows the last that is known.
     fresh: usize,
     /// The entry with the last call that took from that.
@@ -83,22 +85,25 @@ impl<'a> Found<'a> {
         };
         let place = self.pending.iter().position(answers);
         let pending = place.and_then(|place| self.pending.remove(place));
-        let pending = pending.filter(|_| !outcome::ending(&outcome.text, outcome.is_error).has_failed());
-        let look = pending.and_then(|pending| self.done(&pending));
+        let has_failed =
+            outcome::ending(&outcome.text, outcome.is_error).has_failed() || says_failed(&outcome.text);
+        let pending = pending.filter(|_| !has_failed);
+        let look = pending.and_then(|pending| self.done(&pending, outcome.text.len()));
         if outcome.text.len() as u64 > SNIP_CHARACTERS {
             self.long.entry(seq).or_default().push(look);
         }
     }
 
     /// Takes in a call that did what it was to do; gives the look that its result is.
-    fn done(&mut self, pending: &Pending<'a>) -> Option<usize> {
+    fn done(&mut self, pending: &Pending<'a>, length: usize) -> Option<usize> {
         let call = pending.call;
         let effects = effects(&call.name, &call.arguments);
-        let is_whole = is_whole(&effects, &call.arguments);
+        let is_whole = is_whole(call, &effects);
         let mut paths = Vec::new();
         for effect in &effects {
             if let Effect::File { path, state, .. } = effect {
-                self.touch(path, pending, is_whole || *state != FileState::Read);
+                let shown = (*state == FileState::Read).then_some(length);
+                self.touch(path, pending, is_whole, shown);
                 if !paths.contains(path) {
                     paths.push(path.clone());
                 }
@@ -114,21 +119,22 @@ impl<'a> Found<'a> {
         }
         let look = self.looks.len();
         let number = pending.number;
-        self.looks.push(Look { call, number, fresh: paths.len(), later: Seq(0) });
+        self.looks.push(Look { call, number, length, fresh: paths.len(), later: Seq(0) });
         for path in paths {
             self.by_path.entry(path).or_default().push(look);
         }
         Some(look)
     }
 
-    /// A file was changed or looked at. A look that does not show all of it makes
-    /// only those stale that show the same.
-    fn touch(&mut self, path: &str, by: &Pending<'_>, is_whole: bool) {
+    /// A file was changed, or so many bytes of it were shown. A look that does not show
+    /// all of it makes only those stale that show the same.
+    fn touch(&mut self, path: &str, by: &Pending<'_>, is_whole: bool, shown: Option<usize>) {
         let Some(open) = self.by_path.get_mut(path) else { return };
         open.retain(|look| {
             let Some(look) = self.looks.get_mut(*look) else { return false };
             let is_same = look.call.name == by.call.name && look.call.arguments == by.call.arguments;
-            if look.number >= by.number || !(is_whole || is_same) {
+            let shows_it = |shown: usize| (is_whole || is_same) && shown.saturating_mul(2) >= look.length;
+            if look.number >= by.number || !shown.is_none_or(shows_it) {
                 return true;
             }
             look.fresh = look.fresh.saturating_sub(1);
@@ -151,20 +157,39 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Whether a call that looks at files shows all of them.
-fn is_whole(effects: &[Effect], arguments: &str) -> bool {
+/// Whether a result says by itself that the call did nothing.
+fn says_failed(text: &str) -> bool {
+    const PROGRAMS: [&str; 9] = ["cat", "rm", "sed", "mv", "cp", "tee", "bash", "sh", "/bin/sh"];
+    let said = Value::of(text.as_bytes());
+    if said.is_object() {
+        let [error, success, ok] = said.get(["error", "success", "ok"]);
+        let is_false = |value: Option<Value<'_>>| value.is_some_and(|value| value.bytes() == b"false");
+        return error.is_some_and(|error| !error.is_null()) || is_false(success) || is_false(ok);
+    }
+    text.split_once(": ").is_some_and(|(program, _)| PROGRAMS.contains(&program))
+}
+
+/// Whether a call that looks at files shows all of them: one of a tool that is there to
+/// show files, and of which no more is asked.
+fn is_whole(call: &Invocation<'_>, effects: &[Effect]) -> bool {
+    const READS: [&str; 5] = ["read", "view", "open", "cat", "show"];
     let mut commands = effects.iter().filter_map(|effect| match effect {
         Effect::Command { text, .. } => Some(text.as_str()),
         _ => None,
     });
     match commands.next() {
         Some(first) => shell::shows_whole_files(first) && commands.all(shell::shows_whole_files),
-        None => !names_part(Value::of(arguments.as_bytes()), DEPTH_MAX),
+        None => {
+            let words = words(&call.name);
+            let arguments = Value::of(call.arguments.as_bytes());
+            let is_view = arguments.member("command").is_some_and(|command| command.is_text("view"));
+            (is_view || READS.iter().any(|verb| words.iter().any(|word| word == verb)))
+                && !names_part(arguments, DEPTH_MAX)
+        }
     }
 }
 
-/// Whether arguments may say which part of a file is meant: anything with a digit in
-/// it that is not the file's name.
+/// Whether arguments may say which part of a file is meant: anything but its name.
 fn names_part(value: Value<'_>, depth: u32) -> bool {
     if depth == 0 {
         return true;
@@ -181,7 +206,7 @@ fn names_part(value: Value<'_>, depth: u32) -> bool {
     if value.is_array() {
         return value.elements().any(|value| names_part(value, depth - 1));
     }
-    value.bytes().iter().any(u8::is_ascii_digit)
+    !matches!(value.bytes(), b"null" | b"true" | b"false" | b"\"\"")
 }
 
 #[cfg(test)]
@@ -263,6 +288,10 @@ mod tests {
             (vec![shell("cat /a1.rs && make"), shell("rm /a1.rs")], vec![]),
             (vec![shell("cat /a1.rs /b1.rs"), read("/a1.rs")], vec![]),
             (vec![shell("cat /a1.rs /b1.rs"), read("/b1.rs"), read("/a1.rs")], vec![(0, 2)]),
+            (vec![shell("cat /a1.rs"), shell("cat /a1.rs > /tmp/copy")], vec![]),
+            (vec![read("/a1.rs"), ("run_tests", json!({"path": "/a1.rs"}))], vec![]),
+            (vec![read("/a1.rs"), ("read_symbol", json!({"path": "/a1.rs", "symbol": "main"}))], vec![]),
+            (vec![read("/a1.rs"), ("read_file", json!({"path": "/a1.rs"}))], vec![(0, 1)]),
             (vec![("Grep", json!({"pattern": "x", "path": "/a1.rs"})), read("/a1.rs")], vec![]),
         ] {
             assert_eq!(stale(&steps), expected, "{steps:?}");
@@ -276,7 +305,12 @@ mod tests {
         let failed = ("Bash", json!({"command": "rm /a"}), "Exit code 1\nrm: /a: not permitted");
         assert_eq!(stale_with(&[look(long.as_str()), failed]), []);
         assert_eq!(stale_with(&[look("short"), look(long.as_str())]), []);
-        assert_eq!(stale_with(&[look(long.as_str()), look("short")]), [(0, 1)]);
+        assert_eq!(stale_with(&[look(long.as_str()), look("unchanged since it was read")]), []);
+        let write = |said| ("Write", json!({"file_path": "/a", "content": "1"}), said);
+        assert_eq!(stale_with(&[look(long.as_str()), write("done")]), [(0, 1)]);
+        for refused in [r#"{"error":"permission denied"}"#, r#"{"success": false}"#, "sed: no such file"] {
+            assert_eq!(stale_with(&[look(long.as_str()), write(refused)]), [], "{refused}");
+        }
     }
 
     #[test]
