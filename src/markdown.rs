@@ -123,8 +123,11 @@ fn quoted(title: &str, text: &str) -> String {
 }
 
 /// A text that may be Markdown, to stand in a section: its headings are lowered by so
-/// many levels, and a code block that it leaves open is closed.
+/// many levels. One that could reach beyond its section stands in a code block.
 fn embedded(text: &str, levels: usize) -> String {
+    if reaches_out(text) {
+        return fenced(text.trim_end());
+    }
     let mut lines = Vec::new();
     let mut open: Option<&str> = None;
     for line in text.trim_end().lines() {
@@ -143,8 +146,38 @@ fn embedded(text: &str, levels: usize) -> String {
             lines.push(line.to_owned());
         }
     }
-    lines.extend(open.map(str::to_owned));
     lines.join("\n")
+}
+
+/// Whether Markdown may have an effect on what comes after it, or be a heading that is
+/// not lowered: HTML, code blocks that are indented or left open, headings that are
+/// indented or underlined.
+fn reaches_out(text: &str) -> bool {
+    let mut open: Option<&str> = None;
+    let mut is_after_text = false;
+    for line in text.trim_end().lines() {
+        match (open, fence_of(line)) {
+            (None, Some((fence, _))) if line.starts_with(' ') || fence.is_empty() => return true,
+            (None, Some((fence, _))) => open = Some(fence),
+            (Some(opened), Some((fence, ""))) if fence.starts_with(opened) => open = None,
+            (Some(_), _) => {}
+            (None, None) => {
+                let rest = line.trim_start();
+                // In a list a block may be indented by any width.
+                let begins_block =
+                    rest.starts_with('<') || rest.starts_with("```") || rest.starts_with("~~~");
+                let is_heading =
+                    rest.starts_with('#') && line != rest || line.trim_end_matches('#').is_empty();
+                let underlines = !rest.is_empty()
+                    && ['=', '-'].iter().any(|mark| rest.trim_end().chars().all(|c| c == *mark));
+                if begins_block || is_heading && !line.is_empty() || underlines && is_after_text {
+                    return true;
+                }
+            }
+        }
+        is_after_text = !line.trim().is_empty();
+    }
+    open.is_some()
 }
 
 /// The fence with which a line begins, and what follows it.

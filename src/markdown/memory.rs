@@ -48,7 +48,10 @@ impl Memory {
         section("First request", text(&self.goal));
         // The lines of a text stay in their item.
         let item = |(name, text): &(String, String)| {
-            format!("- **{name}**: {}", embedded(text, 6).replace('\n', "\n  "))
+            let text = embedded(text, 6);
+            let is_line = !text.starts_with(['`', '~', '#', '>', '-', '*']);
+            let break_before = if is_line { " " } else { "\n\n  " };
+            format!("- **{name}**:{break_before}{}", text.replace('\n', "\n  "))
         };
         let pins: Vec<_> = self.pins.iter().map(item).collect();
         section("Pins", if pins.is_empty() { pins } else { vec![pins.join("\n")] });

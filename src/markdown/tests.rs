@@ -24,9 +24,23 @@ fn an_entry_tells_who_speaks_and_shows_calls_and_results_in_fences() {
 #[test]
 fn a_text_does_not_break_out_of_its_section() {
     assert_eq!(embedded("# a\n####### b\n#c\n###### d", 2), "### a\n####### b\n#c\n###### d");
-    assert_eq!(embedded("```sh\n# not a heading\n``` x\n", 2), "```sh\n# not a heading\n``` x\n```");
+    // What could reach beyond its section stands in a code block.
+    for text in [
+        "```sh\n# not a heading\n``` x",
+        "1. do\n\n   ```sh\n   rm x",
+        "- a\n\n  ```\n  code\nplain\n\n# Heading after",
+        "one\n<!-- two",
+        "<pre>",
+        "Title\n=====",
+        "Title\n---",
+        "   # x",
+        "#",
+        "``` a`b\n# c",
+    ] {
+        assert_eq!(embedded(text, 2), fenced(text));
+    }
+    assert_eq!(embedded("a rule\n\n---\n\nand a < b", 2), "a rule\n\n---\n\nand a < b");
     assert_eq!(embedded("~~~\n```\n~~~~\n# a", 1), "~~~\n```\n~~~~\n## a");
-    assert_eq!(embedded("``` a`b\n# c", 1), "``` a`b\n## c");
     assert_eq!(fenced(""), "```\n```");
     assert_eq!(code("a`b"), "``a`b``");
     assert_eq!(code("`"), "`` ` ``");

@@ -177,16 +177,14 @@ fn is_whole(call: &Invocation<'_>, effects: &[Effect]) -> bool {
         Effect::Command { text, .. } => Some(text.as_str()),
         _ => None,
     });
-    match commands.next() {
-        Some(first) => shell::shows_whole_files(first) && commands.all(shell::shows_whole_files),
-        None => {
-            let words = words(&call.name);
-            let arguments = Value::of(call.arguments.as_bytes());
-            let is_view = arguments.member("command").is_some_and(|command| command.is_text("view"));
-            (is_view || READS.iter().any(|verb| words.iter().any(|word| word == verb)))
-                && !names_part(arguments, DEPTH_MAX)
-        }
+    if let Some(first) = commands.next() {
+        return shell::shows_whole_files(first) && commands.all(shell::shows_whole_files);
     }
+    let words = words(&call.name);
+    let arguments = Value::of(call.arguments.as_bytes());
+    let is_view = arguments.member("command").is_some_and(|command| command.is_text("view"));
+    (is_view || READS.iter().any(|verb| words.iter().any(|word| word == verb)))
+        && !names_part(arguments, DEPTH_MAX)
 }
 
 /// Whether arguments may say which part of a file is meant: anything but its name.
