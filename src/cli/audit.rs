@@ -9,7 +9,7 @@ use crate::model::Cost;
 use crate::rpc::pb;
 use clap::Args;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Say what each compaction of a session kept and lost, and what it cost, the oldest first.
 #[derive(Debug, Args)]
@@ -27,8 +27,9 @@ impl Audit {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let compactions = self.compactions().await?;
         let mut sums = Sums::default();
+        let taken_back = taken_back(&compactions);
         for compaction in &compactions {
-            sums.add(compaction);
+            sums.add(compaction, taken_back.contains(number(compaction)));
             if self.remote.json {
                 print_json(&self.json(compaction))?;
             } else {
@@ -176,11 +177,28 @@ struct Sums {
     cache_unpriced: u64,
 }
 
+/// Numbers of the compactions that were undone, of those that came after them, and of
+/// what undid them: none of these has an effect on the window any more.
+fn taken_back(compactions: &[pb::Compaction]) -> BTreeSet<&str> {
+    let mut back = BTreeSet::new();
+    for (at, undo) in compactions.iter().enumerate().rev() {
+        if undo.kind() != pb::CompactionKind::Undo || back.contains(number(undo)) {
+            continue;
+        }
+        let first = compactions.iter().position(|compaction| compaction.name == undo.undone).unwrap_or(at);
+        back.extend(compactions.get(first..=at).unwrap_or_default().iter().map(number));
+    }
+    back
+}
+
 impl Sums {
-    fn add(&mut self, compaction: &pb::Compaction) {
-        self.compactions += 1;
-        self.freed_tokens += compaction.tokens_before.saturating_sub(compaction.tokens_after);
-        self.tallies.add(compaction);
+    /// What a compaction cost it cost, undone or not.
+    fn add(&mut self, compaction: &pb::Compaction, is_taken_back: bool) {
+        if !is_taken_back {
+            self.compactions += 1;
+            self.freed_tokens += compaction.tokens_before.saturating_sub(compaction.tokens_after);
+            self.tallies.add(compaction);
+        }
         if let Some(cache) = &compaction.cache {
             self.resent_tokens += cache.resent_tokens;
             self.cache_cost = [self.cache_cost, Cost(cache.cost_picodollars.unwrap_or(0))].into_iter().sum();
@@ -229,5 +247,32 @@ impl Sums {
             print(&format!("  claimed and never said: {}", self.unsupported))?;
         }
         self.tallies.print()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_undone_counts_for_its_cost_alone() {
+        let name = |number: u64| format!("sessions/s/compactions/{number}");
+        let of = |number: u64, kind: pb::CompactionKind, undone: u64| pb::Compaction {
+            name: name(number),
+            kind: kind.into(),
+            tokens_before: 1_000,
+            tokens_after: 400,
+            undone: if undone > 0 { name(undone) } else { String::new() },
+            ..pb::Compaction::default()
+        };
+        let (cut, undo) = (pb::CompactionKind::Truncate, pb::CompactionKind::Undo);
+        let compactions = [of(1, cut, 0), of(2, cut, 0), of(3, cut, 0), of(5, undo, 2), of(6, cut, 0)];
+        let back = taken_back(&compactions);
+        assert_eq!(back, BTreeSet::from(["2", "3", "5"]));
+        let mut sums = Sums::default();
+        for compaction in &compactions {
+            sums.add(compaction, back.contains(number(compaction)));
+        }
+        assert_eq!((sums.compactions, sums.freed_tokens), (2, 1_200));
     }
 }

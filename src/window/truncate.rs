@@ -328,7 +328,8 @@ mod tests {
                     let own = atoms.iter().find(|atom| atom.first == *seq).map(|atom| atom.tokens);
                     own.or_else(|| plan.system.iter().find(|(kept, _)| kept == seq).map(|(_, tokens)| *tokens))
                 };
-                let later: u64 = cut.system.iter().skip(cut.opening as usize).filter_map(of).sum();
+                let opening = usize::try_from(cut.opening).unwrap();
+                let later: u64 = cut.system.iter().skip(opening).filter_map(of).sum();
                 prop_assert!(later <= system_max, "{later} of {system_max}");
                 prop_assert!(cut.system.is_sorted());
             }
