@@ -117,7 +117,7 @@ async fn windows_are_compacted_shown_and_undone(backend: Backend) {
     assert_eq!(listed, [second.clone(), first.clone()]);
     let page = served.run(&["compactions", "list", "s", "--json", "--limit", "1"]);
     let token = page.stderr.trim().strip_prefix("there may be more: --page-token ").unwrap().to_owned();
-    assert_eq!(page.json(), [second.clone()]);
+    assert_eq!(page.json(), std::slice::from_ref(&second));
     let rest = served.run(&["compactions", "list", "s", "--json", "--page-token", &token]);
     assert_eq!(rest.stderr, "");
     assert_eq!(rest.json(), [first]);
