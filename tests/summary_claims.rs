@@ -1,0 +1,224 @@
+//! Claims on summaries and rests after failures, on a clock that the test moves.
+#![cfg(test)]
+#![cfg(feature = "server")]
+
+#[path = "support/llm.rs"]
+mod llm;
+#[path = "support/messages.rs"]
+mod messages;
+#[path = "support/stores.rs"]
+mod stores;
+
+use bytes::Bytes;
+use llm::{Llm, Step, openai_answer};
+use messages::{call, result, user};
+use std::sync::Arc;
+use std::time::Duration;
+use stores::{Database, Directory, Gate, GatedMeta, Node, config, eventually, key, request, soon};
+use turnkeep::clock::Stopwatch;
+use turnkeep::engine::{Options, SessionConfig};
+use turnkeep::limits::SUMMARIZER_CLAIM;
+use turnkeep::model::{CompressionPath, ModelProfile, StateKind, WireFormat};
+use turnkeep::provider::Api;
+use turnkeep::rpc::pb::WireFormat::OpenaiChat;
+use turnkeep::settings::Settings;
+use turnkeep::store::meta::SessionKey;
+use turnkeep::store::{ErrorKind, MetaStore};
+
+const CONTEXT: u64 = 4_000;
+/// Less the default reserve, a quarter.
+const USABLE: u64 = 3_000;
+/// Steps after which a window of its kind is nearly full.
+const STEPS: usize = 30;
+/// Longer than a restore takes that waits for nobody, and less than one that does.
+const SOON: Duration = Duration::from_secs(15);
+
+/// Stores, and a process over them that has no summarizer.
+struct Site {
+    database: Database,
+    directory: Directory,
+    plain: Node,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let (database, directory) = (Database::sqlite().await, Directory::new());
+        let plain = Node::start(database.meta.clone(), directory.blobs.clone()).await;
+        Self { database, directory, plain }
+    }
+
+    /// A process that has its summaries made by a model.
+    async fn replica(&self, llm: &Llm) -> Node {
+        self.replica_through(self.database.meta.clone(), llm).await
+    }
+
+    /// The same, through a gate.
+    async fn gated(&self, llm: &Llm) -> (Node, Arc<Gate>) {
+        let gate = Gate::new();
+        let meta = Arc::new(GatedMeta { inner: self.database.meta.clone(), gate: gate.clone() });
+        (self.replica_through(meta, llm).await, gate)
+    }
+
+    async fn replica_through(&self, meta: Arc<dyn MetaStore>, llm: &Llm) -> Node {
+        let mut settings = Settings::default();
+        settings.summarizer.api = Some(Api::Openai);
+        settings.summarizer.endpoint = Some(llm.url.clone());
+        settings.summarizer.model = "m".to_owned();
+        let summarizer = settings.summarizer.open().unwrap().map(Arc::new);
+        let options = Options { summarizer, ..settings.engine_options() };
+        Node::at(meta, self.directory.blobs.clone(), options, self.plain.clock.clone()).await
+    }
+
+    /// A session whose window is nearly full, and that nobody has looked at.
+    async fn full(&self, session: &str) -> SessionKey {
+        let key = key(session);
+        let profile = ModelProfile { context_window_tokens: CONTEXT, ..ModelProfile::default() };
+        let config = SessionConfig {
+            format: WireFormat::OpenaiChat,
+            path: CompressionPath::Interactive,
+            profile,
+            ..config()
+        };
+        self.plain.engine.create_session(key.clone(), config).await.unwrap();
+        self.fill(&self.plain, &key, 0).await;
+        key
+    }
+
+    /// Persists steps until the window is nearly full again.
+    async fn fill(&self, node: &Node, key: &SessionKey, round: usize) {
+        let mut entries = vec![Bytes::from(user(OpenaiChat, &format!("count, round {round}")))];
+        for number in 0..STEPS {
+            let id = format!("call_{round}_{number}");
+            let text = format!("{number}: {}", "lorem ipsum dolor ".repeat(20));
+            entries.push(call(OpenaiChat, &id, "shell").into());
+            entries.push(result(OpenaiChat, &id, "shell", &text).into());
+        }
+        node.engine.persist(request(key, &format!("fill-{round}"), entries)).await.unwrap();
+        let filled = self.filled(key).await;
+        assert!(filled > USABLE * 9 / 10, "{filled} tokens");
+    }
+
+    /// Tokens of a session's window.
+    async fn filled(&self, key: &SessionKey) -> u64 {
+        let tip = self.database.meta.tip(key, None).await.unwrap().unwrap();
+        tip.head.window_tokens(tip.turn.log_tokens) + tip.head.preamble_tokens
+    }
+
+    async fn pending(&self, key: &SessionKey) -> Option<(String, Option<String>)> {
+        self.database.meta.pending_summary(key).await.unwrap()
+    }
+
+    /// Kinds of a session's compactions, the newest first.
+    async fn kinds(&self, key: &SessionKey) -> Vec<StateKind> {
+        let node = self.plain.another().await;
+        let listed = node.engine.list_compactions(key, None, 99).await.unwrap();
+        listed.compactions.into_iter().map(|state| state.kind).collect()
+    }
+}
+
+/// The window as text; it must come at once.
+async fn at_once(node: &Node, key: &SessionKey) -> String {
+    let waited = Stopwatch::start();
+    let shown = shown(node, key).await;
+    assert!(waited.elapsed() < SOON, "{:?}", waited.elapsed());
+    shown
+}
+
+async fn shown(node: &Node, key: &SessionKey) -> String {
+    let restored = node.restore(key).await.unwrap();
+    restored.items.iter().map(|item| String::from_utf8_lossy(&item.payload).into_owned()).collect()
+}
+
+fn good() -> Step {
+    Step::ok(&openai_answer("## Goal\ncount on", "stop"))
+}
+
+/// One that takes a second or two.
+fn slow() -> Step {
+    Step::Drip(openai_answer("## Goal\ncount on", "stop").to_string(), Duration::from_millis(4))
+}
+
+async fn asked(llm: &Llm, times: usize) {
+    eventually("a request", async || (llm.received().len() >= times).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_summary_whose_claim_was_lost_is_put_in_place_by_who_waits_for_it() {
+    let site = Site::new().await;
+    let llm = Llm::start([slow()]).await;
+    let (node, key) = (site.replica(&llm).await, site.full("s").await);
+    let restoring = tokio::spawn({
+        let (node, key) = (node.clone(), key.clone());
+        async move { shown(&node, &key).await }
+    });
+    asked(&llm, 1).await;
+    // As by another replica once the time is over.
+    site.plain.clock.advance(SUMMARIZER_CLAIM);
+    let now = site.plain.now();
+    assert!(
+        site.database.meta.claim_summary(&key, "another", now, now.plus(SUMMARIZER_CLAIM)).await.unwrap()
+    );
+    let shown = soon("a restore", restoring).await.unwrap();
+    assert!(shown.contains("count on"), "{shown}");
+    assert_eq!(site.kinds(&key).await, [StateKind::Summarize]);
+    assert_eq!(site.pending(&key).await, Some(("another".to_owned(), None)), "that claim stands");
+    assert_eq!(llm.received().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_adopts_a_summary_leaves_the_claim_that_came_after_it() {
+    let site = Site::new().await;
+    let llm = Llm::start([good()]).await;
+    let ((node, gate), key) = (site.gated(&llm).await, site.full("s").await);
+    let mut held = gate.hold("drop_summary");
+    let restoring = tokio::spawn({
+        let (node, key) = (node.clone(), key.clone());
+        async move { shown(&node, &key).await }
+    });
+    soon("an adoption", held.reached()).await;
+    // Another took it meanwhile and makes the next.
+    let (token, body) = site.pending(&key).await.unwrap();
+    assert!(body.is_some());
+    let meta = &site.database.meta;
+    meta.drop_summary(&key, &token).await.unwrap();
+    let now = site.plain.now();
+    assert!(meta.claim_summary(&key, "next", now, now.plus(SUMMARIZER_CLAIM)).await.unwrap());
+    held.release();
+    assert!(soon("a restore", restoring).await.unwrap().contains("count on"));
+    assert_eq!(site.pending(&key).await, Some(("next".to_owned(), None)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_under_which_nothing_could_be_made_does_not_stay() {
+    let site = Site::new().await;
+    let llm = Llm::start([good()]).await;
+    let ((node, gate), key) = (site.gated(&llm).await, site.full("s").await);
+    let mut held = gate.hold("claim_summary");
+    let restoring = tokio::spawn({
+        let (node, key) = (node.clone(), key.clone());
+        async move { node.restore(&key).await }
+    });
+    held.reached().await;
+    gate.fail("tip", ErrorKind::Unavailable);
+    held.release();
+    let failed = soon("a restore", restoring).await.unwrap();
+    assert!(failed.is_err() && gate.has_failed(), "{failed:?}");
+    assert_eq!((site.pending(&key).await, llm.received().len()), (None, 0));
+    assert!(at_once(&node, &key).await.contains("count on"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_summary_is_made_to_its_end_when_who_waited_for_it_is_gone() {
+    let site = Site::new().await;
+    let llm = Llm::start([slow()]).await;
+    let (node, key) = (site.replica(&llm).await, site.full("s").await);
+    let restoring = tokio::spawn({
+        let (node, key) = (node.clone(), key.clone());
+        async move { node.restore(&key).await }
+    });
+    asked(&llm, 1).await;
+    restoring.abort();
+    assert!(restoring.await.unwrap_err().is_cancelled());
+    assert!(at_once(&site.replica(&llm).await, &key).await.contains("count on"));
+    assert_eq!((site.pending(&key).await, llm.received().len()), (None, 1));
+}
