@@ -17,7 +17,7 @@ use std::time::Duration;
 use stores::{Database, Directory, Gate, GatedMeta, Node, config, eventually, key, request, soon};
 use turnkeep::clock::Stopwatch;
 use turnkeep::engine::{Options, SessionConfig};
-use turnkeep::limits::SUMMARIZER_CLAIM;
+use turnkeep::limits::{SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX};
 use turnkeep::model::{CompressionPath, ModelProfile, StateKind, WireFormat};
 use turnkeep::provider::Api;
 use turnkeep::rpc::pb::WireFormat::OpenaiChat;
@@ -138,6 +138,11 @@ fn slow() -> Step {
     Step::Drip(openai_answer("## Goal\ncount on", "stop").to_string(), Duration::from_millis(4))
 }
 
+/// One that is not asked for again.
+fn bad() -> Step {
+    Step::ok(&openai_answer("", "stop"))
+}
+
 async fn asked(llm: &Llm, times: usize) {
     eventually("a request", async || (llm.received().len() >= times).then_some(())).await;
 }
@@ -221,4 +226,70 @@ async fn a_summary_is_made_to_its_end_when_who_waited_for_it_is_gone() {
     assert!(restoring.await.unwrap_err().is_cancelled());
     assert!(at_once(&site.replica(&llm).await, &key).await.contains("count on"));
     assert_eq!((site.pending(&key).await, llm.received().len()), (None, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_failure_a_session_rests_and_its_restores_wait_for_nobody() {
+    let site = Site::new().await;
+    let llm = Llm::start([bad()]).await;
+    let (node, other) = (site.replica(&llm).await, site.replica(&llm).await);
+    let key = site.full("s").await;
+    at_once(&node, &key).await;
+    assert_eq!((site.kinds(&key).await, llm.received().len()), (vec![StateKind::Collapse], 1));
+    // Turns go on, at every replica.
+    for (round, node) in [&node, &other, &node].into_iter().enumerate() {
+        site.plain.clock.advance(SUMMARIZER_COOLDOWN / 4);
+        site.fill(node, &key, round + 1).await;
+        at_once(node, &key).await;
+        assert_eq!(site.kinds(&key).await.len(), round + 2);
+    }
+    assert_eq!((site.kinds(&key).await, llm.received().len()), (vec![StateKind::Collapse; 4], 1));
+    // Another session's summaries are not held up.
+    let second = site.full("other").await;
+    at_once(&node, &second).await;
+    assert_eq!(llm.received().len(), 2);
+    site.plain.clock.advance(SUMMARIZER_COOLDOWN / 4);
+    llm.script([good()]);
+    site.fill(&site.plain, &key, 9).await;
+    assert!(at_once(&node, &key).await.contains("count on"));
+    assert_eq!((site.kinds(&key).await[0], llm.received().len()), (StateKind::Summarize, 3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_failures_in_a_row_a_replica_asks_nobody_for_a_while() {
+    let site = Site::new().await;
+    let llm = Llm::start([bad()]).await;
+    let (node, other) = (site.replica(&llm).await, site.replica(&llm).await);
+    let mut sessions = 0;
+    let mut restore = async |node: &Node| {
+        sessions += 1;
+        let key = site.full(&format!("s{sessions}")).await;
+        at_once(node, &key).await;
+        (site.kinds(&key).await, llm.received().len())
+    };
+    let max = SUMMARIZER_FAILURES_MAX as usize;
+    let collapsed = vec![StateKind::Collapse];
+    for failures in 1..max {
+        assert_eq!(restore(&node).await, (collapsed.clone(), failures));
+    }
+    // A success between them, and they are counted anew.
+    llm.script([good()]);
+    assert_eq!(restore(&node).await, (vec![StateKind::Summarize], max));
+    llm.script([bad()]);
+    for failures in 1..=max {
+        assert_eq!(restore(&node).await, (collapsed.clone(), max + failures));
+    }
+    assert_eq!(restore(&node).await, (collapsed.clone(), 2 * max), "nobody is asked");
+    site.plain.clock.advance(SUMMARIZER_BREAK - Duration::from_secs(1));
+    assert_eq!(restore(&node).await, (collapsed.clone(), 2 * max));
+    assert_eq!(restore(&other).await, (collapsed.clone(), 2 * max + 1), "another replica knows nothing");
+    // One that fails again closes it again.
+    site.plain.clock.advance(Duration::from_secs(1));
+    assert_eq!(restore(&node).await, (collapsed.clone(), 2 * max + 2));
+    assert_eq!(restore(&node).await, (collapsed.clone(), 2 * max + 2));
+    site.plain.clock.advance(SUMMARIZER_BREAK);
+    llm.script([good()]);
+    for more in 3..=4 {
+        assert_eq!(restore(&node).await, (vec![StateKind::Summarize], 2 * max + more));
+    }
 }
