@@ -13,6 +13,9 @@ mod messages;
 #[path = "support/service.rs"]
 mod service;
 
+#[path = "service_summaries/replicas.rs"]
+mod replicas;
+
 use backends::{Backend, on_all_backends, on_embedded_backend};
 use llm::{Llm, Step, openai_answer};
 use messages::{STRUCTURED, call, model, result, user};
