@@ -229,6 +229,29 @@ async fn a_summary_is_made_to_its_end_when_who_waited_for_it_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_summary_whose_commit_has_no_answer_is_in_place_once_or_adopted_by_the_next() {
+    for kind in [ErrorKind::Unknown, ErrorKind::Unavailable] {
+        let site = Site::new().await;
+        let llm = Llm::start([good()]).await;
+        let ((node, gate), key) = (site.gated(&llm).await, site.full("s").await);
+        gate.fail("commit_window_state", kind);
+        let failed = node.restore(&key).await;
+        assert!(failed.is_err() && gate.has_failed(), "{kind:?}: {failed:?}");
+        let other = site.replica(&llm).await;
+        for node in [&node, &other] {
+            assert!(at_once(node, &key).await.contains("count on"), "{kind:?}");
+        }
+        assert_eq!((site.kinds(&key).await, llm.received().len()), (vec![StateKind::Summarize], 1));
+        // What waited and was of a window that is no more is not put in place again.
+        site.fill(&site.plain, &key, 1).await;
+        llm.script([Step::ok(&openai_answer("## Goal\nthe next", "stop"))]);
+        assert!(at_once(&other, &key).await.contains("the next"), "{kind:?}");
+        assert_eq!((site.kinds(&key).await, llm.received().len()), (vec![StateKind::Summarize; 2], 2));
+        assert_eq!(site.pending(&key).await, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_failure_a_session_rests_and_its_restores_wait_for_nobody() {
     let site = Site::new().await;
     let llm = Llm::start([bad()]).await;
