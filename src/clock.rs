@@ -26,8 +26,8 @@ impl Micros {
 
 /// Tells the time.
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
-    /// The wall clock's time. It may jump; nothing but labels and leases rests
-    /// on it.
+    /// The wall clock's time. It may jump; nothing but labels, leases and pauses
+    /// after failures rests on it.
     fn now(&self) -> Micros;
 }
 

@@ -3,6 +3,10 @@
 #![cfg(test)]
 #![cfg(feature = "server")]
 
+#[path = "support/checker.rs"]
+mod checker;
+#[path = "support/messages.rs"]
+mod messages;
 #[path = "support/stores.rs"]
 mod stores;
 
@@ -10,6 +14,8 @@ mod stores;
 mod gaps;
 #[path = "crash/process.rs"]
 mod process;
+#[path = "crash/windows.rs"]
+mod windows;
 #[path = "crash/workers.rs"]
 mod workers;
 
@@ -60,6 +66,7 @@ async fn kill_again_and_again(place: Place, database: &Database) {
         // The next process's sweep need not wait for the lease of this one.
         database.execute("UPDATE writer_generation SET lease_until = 0").await;
         process = Process::start(&place).await;
+        workers::check_window(&process.address).await;
         workers.moved_to(process.address.clone());
     }
     workers.wait_for(20).await;

@@ -25,6 +25,8 @@ mod objects;
 mod outputs;
 #[path = "faults/turn_outputs.rs"]
 mod turn_outputs;
+#[path = "faults/windows.rs"]
+mod windows;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,10 +13,15 @@ mod messages;
 #[path = "support/service.rs"]
 mod service;
 
+#[path = "service_summaries/answers.rs"]
+mod answers;
+#[path = "service_summaries/replicas.rs"]
+mod replicas;
+
 use backends::{Backend, on_all_backends, on_embedded_backend};
 use llm::{Llm, Step, openai_answer};
 use messages::{STRUCTURED, call, model, result, user};
-use pb::WireFormat::OpenaiChat;
+use pb::WireFormat::{AnthropicMessages, OpenaiChat};
 use pb::{CompactionKind, ItemOrigin};
 use serde_json::json;
 use service::{Restored, SESSION, Service, answer, of_format};

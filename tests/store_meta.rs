@@ -23,6 +23,8 @@ mod outputs;
 mod seals;
 #[path = "store_meta/sessions.rs"]
 mod sessions;
+#[path = "store_meta/summaries.rs"]
+mod summaries;
 #[path = "store_meta/turns.rs"]
 mod turns;
 #[path = "store_meta/window_states.rs"]

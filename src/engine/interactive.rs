@@ -6,7 +6,7 @@ use super::compact::Proposal;
 use super::leaving::Text;
 use super::summaries::{SummaryTask, report};
 use super::{Engine, Error, compute};
-use crate::clock::{self, Deadline};
+use crate::clock::{self, Deadline, Micros};
 use crate::limits::{
     SNIP_FLOOR_PERCENT, SNIP_PROTECTED_TOKENS, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN,
     SUMMARIZER_FAILURES_MAX, SUMMARIZER_SOURCE_TOKENS_MIN, SUMMARY_WAIT_MAX, TEND_PERCENT,
@@ -75,7 +75,7 @@ impl CompactionOptions {
 pub(super) struct SummarizerHealth {
     failures: u32,
     /// When it is worth another try after too many.
-    closed_until: Option<Deadline>,
+    closed_until: Option<Micros>,
 }
 
 /// A summary that was made beforehand.
@@ -106,7 +106,9 @@ struct Summarized {
 
 /// What became of an attempt at a summary.
 enum Claimed {
-    /// It was made, or failed.
+    /// It was made, and waits to be adopted.
+    Kept,
+    /// It failed, or another has the claim by now: nobody else will put this in place.
     Made(Box<Summarized>),
     /// Another makes one.
     ByOthers,
@@ -232,8 +234,11 @@ impl Engine {
         }
         let deadline = Deadline::after(options.wait());
         while self.may_summarize() && !deadline.left().is_zero() {
-            match self.claimed_summary(key, &deadline).await? {
-                Claimed::Made(made) if made.text.is_ok() => return self.adopt(key).await.map(drop),
+            let (engine, claimer) = (self.clone(), key.clone());
+            // A caller that goes leaves no claim behind for which others would wait.
+            let claimed = self.detached(async move { engine.claimed_summary(&claimer, deadline).await });
+            match claimed.await? {
+                Claimed::Kept => return self.adopt(key).await.map(drop),
                 Claimed::Made(made) => return self.replace_middle(key, *made).await.map(drop),
                 Claimed::Nothing => break,
                 Claimed::ByOthers => {
@@ -293,7 +298,9 @@ impl Engine {
     /// Adopts the summary that was prepared, if there is one that still goes with the
     /// window.
     async fn adopt(&self, key: &SessionKey) -> Result<bool, Error> {
-        let Some((_, Some(body))) = self.inner.meta.pending_summary(key).await? else { return Ok(false) };
+        let Some((token, Some(body))) = self.inner.meta.pending_summary(key).await? else {
+            return Ok(false);
+        };
         let adopted = match serde_json::from_str(&body) {
             Ok(Prepared { branch, first_kept: base, kept, text, report }) => {
                 let made = Summarized { branch, base, first_kept: kept, text: Ok(text), report };
@@ -301,7 +308,7 @@ impl Engine {
             }
             Err(_) => false,
         };
-        self.inner.meta.drop_summary(key).await?;
+        self.inner.meta.drop_summary(key, &token).await?;
         Ok(adopted)
     }
 
@@ -309,14 +316,14 @@ impl Engine {
     /// does for a while.
     async fn prepare_summary(&self, key: &SessionKey) -> Result<(), Error> {
         if self.may_summarize() {
-            self.claimed_summary(key, &Deadline::after(SUMMARIZER_CLAIM)).await?;
+            self.claimed_summary(key, Deadline::after(SUMMARIZER_CLAIM)).await?;
         }
         Ok(())
     }
 
     /// Claims the making of a summary, has it made, and keeps it for whoever needs it
     /// first.
-    async fn claimed_summary(&self, key: &SessionKey, deadline: &Deadline) -> Result<Claimed, Error> {
+    async fn claimed_summary(&self, key: &SessionKey, deadline: Deadline) -> Result<Claimed, Error> {
         let meta = self.inner.meta.as_ref();
         let now = self.now();
         let token = self.inner.entropy.id(now);
@@ -325,41 +332,56 @@ impl Engine {
             let has_failed = standing.is_some_and(|(token, body)| token == FAILED && body.is_none());
             return Ok(if has_failed { Claimed::Nothing } else { Claimed::ByOthers });
         }
-        let left = Deadline::after(deadline.left());
-        let Some(made) = clock::deadline(deadline.left(), self.summarize(key, left)).await else {
+        let claimed = self.summary_under_claim(key, &token, deadline).await;
+        if claimed.is_err()
+            && let Err(error) = meta.drop_summary(key, &token).await
+        {
+            tracing::warn!(session = %key.session, error = %error, "a claim was not dropped");
+        }
+        claimed
+    }
+
+    /// Has a summary made under a claim, and keeps it. After an error the claim stands.
+    async fn summary_under_claim(
+        &self,
+        key: &SessionKey,
+        token: &str,
+        deadline: Deadline,
+    ) -> Result<Claimed, Error> {
+        let meta = self.inner.meta.as_ref();
+        let Some(made) = clock::deadline(deadline.left(), self.summarize(key, deadline)).await else {
             self.note_summarizer(false);
-            self.rest(key, "no summary in time").await?;
+            self.rest(key, token, "no summary in time").await?;
             return Ok(Claimed::Nothing);
         };
         let Some(made) = made? else {
-            meta.drop_summary(key).await?;
+            meta.drop_summary(key, token).await?;
             return Ok(Claimed::Nothing);
         };
-        match &made {
-            Summarized { branch, base, first_kept, text: Ok(text), report } => {
-                let prepared = Prepared {
-                    branch: branch.clone(),
-                    first_kept: *base,
-                    kept: *first_kept,
-                    text: text.clone(),
-                    report: report.clone(),
-                };
-                let body = serde_json::to_string(&prepared).map_err(|error| Error::Internal {
-                    context: "encode a summary".to_owned(),
-                    source: Some(error.into()),
-                })?;
-                meta.keep_summary(key, &token, &body).await?;
-            }
-            failed => self.rest(key, &failed.report.failure).await?,
-        }
-        Ok(Claimed::Made(Box::new(made)))
+        let Ok(text) = &made.text else {
+            self.rest(key, token, &made.report.failure).await?;
+            return Ok(Claimed::Made(Box::new(made)));
+        };
+        let prepared = Prepared {
+            branch: made.branch.clone(),
+            first_kept: made.base,
+            kept: made.first_kept,
+            text: text.clone(),
+            report: made.report.clone(),
+        };
+        let body = serde_json::to_string(&prepared).map_err(|error| Error::Internal {
+            context: "encode a summary".to_owned(),
+            source: Some(error.into()),
+        })?;
+        let is_kept = meta.keep_summary(key, token, &body).await?;
+        Ok(if is_kept { Claimed::Kept } else { Claimed::Made(Box::new(made)) })
     }
 
     /// Lets a session go without summaries for a while after one failed: a claim by
-    /// nobody stands meanwhile.
-    async fn rest(&self, key: &SessionKey, failure: &str) -> Result<(), Error> {
+    /// nobody stands meanwhile, in place of that under which it failed.
+    async fn rest(&self, key: &SessionKey, token: &str, failure: &str) -> Result<(), Error> {
         tracing::warn!(session = %key.session, failure, "a summary failed");
-        self.inner.meta.drop_summary(key).await?;
+        self.inner.meta.drop_summary(key, token).await?;
         let now = self.now();
         self.inner.meta.claim_summary(key, FAILED, now, now.plus(SUMMARIZER_COOLDOWN)).await?;
         Ok(())
@@ -436,7 +458,10 @@ impl Engine {
     /// Whether the summarizer is there and has not failed too often of late.
     fn may_summarize(&self) -> bool {
         let health = self.inner.summarizer_health.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let is_closed = health.closed_until.as_ref().is_some_and(|until| !until.left().is_zero());
+        let now = self.now();
+        // A clock that is set back makes it no longer.
+        let is_closed =
+            health.closed_until.is_some_and(|until| now < until && until <= now.plus(SUMMARIZER_BREAK));
         self.inner.options.summarizer.is_some() && !is_closed
     }
 
@@ -451,7 +476,7 @@ impl Engine {
         }
         health.failures += 1;
         if health.failures >= SUMMARIZER_FAILURES_MAX {
-            health.closed_until = Some(Deadline::after(SUMMARIZER_BREAK));
+            health.closed_until = Some(self.now().plus(SUMMARIZER_BREAK));
         }
     }
 }

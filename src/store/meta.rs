@@ -203,8 +203,9 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     async fn pending_summary(&self, key: &SessionKey)
     -> Result<Option<(String, Option<String>)>, StoreError>;
 
-    /// Drops a claim, or the summary that waits.
-    async fn drop_summary(&self, key: &SessionKey) -> Result<(), StoreError>;
+    /// Drops the claim that has a token, or the summary that was made under it. One that
+    /// came after it stays.
+    async fn drop_summary(&self, key: &SessionKey, token: &str) -> Result<(), StoreError>;
 
     // --- Notes ---
 

@@ -154,8 +154,8 @@ impl MetaStore for SqlMetaStore {
         window_states::pending_summary(self.db.as_ref(), key).await
     }
 
-    async fn drop_summary(&self, key: &SessionKey) -> Result<(), StoreError> {
-        window_states::drop_summary(self.db.as_ref(), key).await
+    async fn drop_summary(&self, key: &SessionKey, token: &str) -> Result<(), StoreError> {
+        window_states::drop_summary(self.db.as_ref(), key, token).await
     }
 
     async fn put_note(&self, key: &SessionKey, note: &Note) -> Result<NoteOutcome, StoreError> {

@@ -12,8 +12,11 @@ use bytes::Bytes;
 /// Stands before what stands for earlier parts: a model is not to take it for a request.
 const HANDOFF: &str = include_str!("handoff.md");
 
-/// Stands after it.
+/// Stands after it, and nowhere in it: what came before is not to seem to end early.
 const HANDOFF_END: &str = "[End of what stands for the earlier part of this conversation.]";
+
+/// Stands in it where something says that.
+const HANDOFF_END_INSIDE: &str = "[End of what stands for an earlier part, as quoted.]";
 
 /// The place of pins and summary in the order of entries: before all of them.
 const SLOT: Seq = Seq(0);
@@ -84,6 +87,7 @@ fn slot_text(state: &WindowState) -> Option<(String, Origin)> {
             }
         }
     }
+    let mut text = text.replace(HANDOFF_END, HANDOFF_END_INSIDE);
     text.push_str("\n\n");
     text.push_str(HANDOFF_END);
     Some((text, origin))

@@ -2,6 +2,8 @@
 //! it told them.
 
 use crate::Dice;
+use crate::checker;
+use crate::messages::{call, result, user};
 use crate::stores::{eventually, payload};
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -15,13 +17,18 @@ use tokio::task::JoinHandle;
 use tonic::Code;
 use turnkeep::client::Client;
 use turnkeep::clock;
+use turnkeep::model::WireFormat;
 use turnkeep::rpc::pb;
+use turnkeep::rpc::pb::WireFormat::OpenaiChat;
 
 /// A call that is under way.
 type Call<T> = BoxFuture<'static, Result<T, tonic::Status>>;
 
-/// Writers of each session: one, one, two and two.
-const SESSIONS: [&str; 6] = ["own-1", "own-2", "shared-1", "shared-1", "shared-2", "shared-2"];
+/// Writers of each session: one, one, one, two and two.
+const SESSIONS: [&str; 7] = ["own-1", "own-2", COMPACTED, "shared-1", "shared-1", "shared-2", "shared-2"];
+
+/// The session whose window is truncated every few turns.
+const COMPACTED: &str = "compacted";
 
 /// A turn that was acknowledged.
 #[derive(Clone, Debug)]
@@ -169,6 +176,26 @@ impl Worker {
         self.insist(|client| Box::pin(call(client, request.clone()))).await.into_inner()
     }
 
+    /// A step of an agent; the first follows the user's message.
+    fn step(&mut self, i: u32, id: &str) -> Vec<Bytes> {
+        let text = payload(id, usize::try_from(300 + self.dice.below(1_000)).unwrap());
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        let first = (i == 0).then(|| user(OpenaiChat, "Count. You must not skip 13."));
+        let step = [call(OpenaiChat, id, "shell"), result(OpenaiChat, id, "shell", &text)];
+        first.into_iter().chain(step).map(Bytes::from).collect()
+    }
+
+    /// Entries of which nothing is known.
+    fn opaque(&mut self, id: &str) -> Vec<Bytes> {
+        (0..=self.dice.below(3))
+            .map(|part| {
+                // Now and then one that goes to the object store first.
+                let bytes = if self.dice.below(40) == 0 { 1_500_000 } else { 50 + self.dice.below(1_500) };
+                payload(&format!("{id}-{part}"), usize::try_from(bytes).unwrap())
+            })
+            .collect()
+    }
+
     /// Persists turn after turn.
     async fn write(mut self, session: &'static str) -> Told {
         for i in 0.. {
@@ -176,14 +203,7 @@ impl Worker {
                 break;
             }
             let id = format!("{}-{i}", self.name);
-            let payloads: Vec<_> = (0..=self.dice.below(3))
-                .map(|part| {
-                    // Now and then one that goes to the object store first.
-                    let bytes =
-                        if self.dice.below(40) == 0 { 1_500_000 } else { 50 + self.dice.below(1_500) };
-                    payload(&format!("{id}-{part}"), usize::try_from(bytes).unwrap())
-                })
-                .collect();
+            let payloads = if session == COMPACTED { self.step(i, &id) } else { self.opaque(&id) };
             let request = persist_request(session, &id, &payloads);
             let answer = self.persist(request).await;
             let turn = Turn {
@@ -244,9 +264,12 @@ fn persist_request(session: &str, id: &str, payloads: &[Bytes]) -> pb::PersistTr
         session: format!("sessions/{session}"),
         request_id: id.to_owned(),
         input: Some(Input::Append(Append { entries: payloads.iter().map(entry).collect() })),
-        create_if_missing: Some(pb::Session {
-            format: pb::WireFormat::Opaque.into(),
-            ..pb::Session::default()
+        create_if_missing: Some(if session == COMPACTED {
+            let profile = pb::ModelProfile { context_window_tokens: 4_000, ..pb::ModelProfile::default() };
+            let path = pb::CompressionPath::Batch.into();
+            pb::Session { format: OpenaiChat.into(), path, profile: Some(profile), ..pb::Session::default() }
+        } else {
+            pb::Session { format: pb::WireFormat::Opaque.into(), ..pb::Session::default() }
         }),
         ..pb::PersistTranscriptRequest::default()
     }
@@ -272,6 +295,8 @@ impl Told {
             assert!(expected.keys().copied().eq(1..=expected.len() as u64), "{session}");
             assert!(found.into_iter().eq(expected), "the log of {session} is what was acknowledged");
         }
+        let compactions = check_window(address).await;
+        assert!(compactions > 3, "{compactions} compactions");
         for session in &self.deleted {
             let request = pb::ReadTranscriptRequest {
                 session: format!("sessions/{session}"),
@@ -315,6 +340,43 @@ fn chain(session: &str, turns: &BTreeMap<u64, (String, Turn)>) -> Vec<(String, B
         chained.push((id.clone(), turn.receipt.clone()));
     }
     chained
+}
+
+/// That the window which is truncated fits, and shows all of the log from where the
+/// newest compaction says that it begins; returns how many compactions there are.
+pub(crate) async fn check_window(address: &str) -> usize {
+    use pb::restore_transcript_response::Part;
+    let transcripts = &mut Client::connect(address).await.unwrap().transcripts;
+    let session = format!("sessions/{COMPACTED}");
+    let restore = pb::RestoreTranscriptRequest { session: session.clone(), ..Default::default() };
+    let mut parts = match transcripts.restore_transcript(restore).await {
+        Ok(parts) => parts.into_inner(),
+        // A kill may come before its first turn.
+        Err(status) if status.code() == Code::NotFound => return 0,
+        Err(status) => panic!("{status:?}"),
+    };
+    let (mut header, mut items) = (None, Vec::new());
+    while let Some(message) = parts.message().await.unwrap() {
+        match message.part.unwrap() {
+            Part::Header(first) => header = Some(first),
+            Part::Items(more) => items.extend(more.items),
+        }
+    }
+    assert_eq!(header.unwrap().fits, Some(true));
+    let values: Vec<_> = items.iter().map(|item| serde_json::from_slice(&item.payload).unwrap()).collect();
+    assert_eq!(checker::accepts(WireFormat::OpenaiChat, &values, true), Ok(()), "{values:#?}");
+    let list = pb::ListCompactionsRequest { parent: session, ..Default::default() };
+    let compactions = transcripts.list_compactions(list).await.unwrap().into_inner().compactions;
+    assert!(compactions.iter().all(|one| one.kind() == pb::CompactionKind::Truncate), "{compactions:?}");
+    let newest = compactions.first().cloned().unwrap_or_default();
+    let log = read(&mut Client::connect(address).await.unwrap(), COMPACTED).await;
+    let is_shown = |seq: u64| seq >= newest.first_kept_seq || newest.kept_seqs.contains(&seq);
+    let expected: BTreeMap<_, _> = log.into_iter().filter(|(seq, _)| is_shown(*seq)).collect();
+    let shown = items.into_iter().filter(|item| item.origin() == pb::ItemOrigin::Log);
+    let shown: Vec<_> = shown.map(|item| (item.seqs[0], item.payload)).collect();
+    assert_eq!(shown.len(), expected.len(), "{newest:?}");
+    assert_eq!(shown.into_iter().collect::<BTreeMap<_, _>>(), expected, "{newest:?}");
+    compactions.len()
 }
 
 async fn list_turns(client: &mut Client, session: &str) -> Vec<(String, Bytes)> {

@@ -20,16 +20,16 @@ use turnkeep::store::{ErrorKind, MetaStore};
 on_both_databases![what_the_tip_tells_is_not_asked_for_again];
 
 /// An engine that reaches Postgres through a proxy, and a session.
-struct Proxied {
-    node: Node,
-    proxy: Proxy,
+pub(crate) struct Proxied {
+    pub(crate) node: Node,
+    pub(crate) proxy: Proxy,
     database: Database,
-    key: SessionKey,
+    pub(crate) key: SessionKey,
     _directory: Directory,
 }
 
 impl Proxied {
-    async fn new() -> Option<Self> {
+    pub(crate) async fn new() -> Option<Self> {
         let database = Database::postgres().await?;
         let proxy = Proxy::before(database.url().unwrap()).await;
         let meta = Arc::new(postgres_at(&proxy.url(database.url().unwrap()), 4));
@@ -42,7 +42,7 @@ impl Proxied {
     }
 
     /// Another process, which reaches Postgres directly.
-    async fn another(&self) -> Node {
+    pub(crate) async fn another(&self) -> Node {
         let meta = Arc::new(self.database.another().await);
         Node::start(meta, self.node.blobs.clone()).await
     }

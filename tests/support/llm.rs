@@ -116,6 +116,32 @@ pub(crate) struct Llm {
     pub(crate) url: String,
     script: Arc<Mutex<VecDeque<Step>>>,
     received: Arc<Mutex<Vec<Received>>>,
+    load: Arc<Mutex<Load>>,
+}
+
+/// Requests that are being answered.
+#[derive(Debug, Default)]
+struct Load {
+    now: usize,
+    most: usize,
+}
+
+/// One of them, until it is dropped.
+struct Busy(Arc<Mutex<Load>>);
+
+impl Busy {
+    fn begin(load: &Arc<Mutex<Load>>) -> Self {
+        let mut now = load.lock().unwrap();
+        now.now += 1;
+        now.most = now.most.max(now.now);
+        Self(load.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().now -= 1;
+    }
 }
 
 impl Llm {
@@ -124,7 +150,7 @@ impl Llm {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let script = Arc::new(Mutex::new(steps.into_iter().collect()));
-        let llm = Self { url, script, received: Arc::default() };
+        let llm = Self { url, script, received: Arc::default(), load: Arc::default() };
         let server = llm.clone();
         tokio::spawn(async move {
             loop {
@@ -149,6 +175,11 @@ impl Llm {
         self.received.lock().unwrap().clone()
     }
 
+    /// The most requests that were answered at the same time.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.load.lock().unwrap().most
+    }
+
     fn next_step(&self) -> Step {
         let mut script = self.script.lock().unwrap();
         match script.len() {
@@ -162,6 +193,7 @@ impl Llm {
         let mut stream = BufReader::new(stream);
         while let Some(received) = read(&mut stream).await? {
             self.received.lock().unwrap().push(received);
+            let _busy = Busy::begin(&self.load);
             match self.next_step() {
                 Step::Answer(status, headers, body) => {
                     let headers = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));

@@ -134,9 +134,9 @@ pub(super) async fn pending_summary(
 }
 
 /// Drops a claim, or the summary that waits.
-pub(super) async fn drop_summary(db: &dyn Database, key: &SessionKey) -> Result<(), StoreError> {
-    let sql = Sql::both("DELETE FROM pending_summary WHERE tenant = $1 AND session_id = $2");
+pub(super) async fn drop_summary(db: &dyn Database, key: &SessionKey, token: &str) -> Result<(), StoreError> {
+    let sql = Sql::both("DELETE FROM pending_summary WHERE tenant = $1 AND session_id = $2 AND token = $3");
     let mut tx = db.begin(Lane::Write).await?;
-    tx.execute(sql, args![&key.tenant, &key.session]).await?;
+    tx.execute(sql, args![&key.tenant, &key.session, token]).await?;
     tx.commit().await
 }

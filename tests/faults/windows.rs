@@ -1,0 +1,157 @@
+//! Compactions whose commit fails, or whose answer is lost: the window is the one
+//! before or the one after.
+
+use super::metadata::Proxied;
+use crate::stores::{
+    Database, Directory, Gate, GatedMeta, Harm, Node, config, key, on_both_databases, payload, request,
+};
+use bytes::Bytes;
+use std::sync::Arc;
+use turnkeep::engine::{CompactRequest, Reason, SessionConfig, Strategy};
+use turnkeep::model::{ModelProfile, RecordedState};
+use turnkeep::store::ErrorKind;
+use turnkeep::store::meta::SessionKey;
+
+on_both_databases![
+    a_compaction_whose_outcome_is_unknown_is_there_and_is_not_made_twice,
+    a_compaction_that_fails_leaves_the_window_as_it_was,
+    a_turn_stands_whatever_becomes_of_the_truncation_after_it,
+];
+
+const CONTEXT: u64 = 4_000;
+
+/// Keeps so many messages.
+fn keeping(key: &SessionKey, messages: u64) -> CompactRequest {
+    let strategy = Strategy::LastMessages { messages };
+    CompactRequest { key: key.clone(), strategy, expected_version: None }
+}
+
+async fn window(node: &Node, key: &SessionKey) -> Vec<Bytes> {
+    let restored = node.restore(key).await.unwrap();
+    assert_eq!(restored.header.fits, Some(true));
+    restored.items.into_iter().map(|item| item.payload).collect()
+}
+
+async fn compactions(node: &Node, key: &SessionKey) -> Vec<RecordedState> {
+    node.engine.list_compactions(key, None, 99).await.unwrap().compactions
+}
+
+fn entry(number: usize) -> Bytes {
+    payload(&format!("e{number}"), 300)
+}
+
+/// A session of four entries, and a process whose metadata goes through a gate.
+async fn gated(database: &Database, directory: &Directory) -> (Node, Arc<Gate>, SessionKey) {
+    let gate = Gate::new();
+    let meta = Arc::new(GatedMeta { inner: database.meta.clone(), gate: gate.clone() });
+    let node = Node::start(meta, directory.blobs.clone()).await;
+    let key = key("s");
+    let profile = ModelProfile { context_window_tokens: CONTEXT, ..ModelProfile::default() };
+    node.engine.create_session(key.clone(), SessionConfig { profile, ..config() }).await.unwrap();
+    for number in 0..4 {
+        node.persist(&key, &format!("r{number}"), entry(number)).await.unwrap();
+    }
+    (node, gate, key)
+}
+
+async fn a_compaction_whose_outcome_is_unknown_is_there_and_is_not_made_twice(database: Database) {
+    let directory = Directory::new();
+    let (node, gate, key) = gated(&database, &directory).await;
+    let before = window(&node, &key).await;
+    assert_eq!(before.len(), 4);
+    gate.fail("commit_window_state", ErrorKind::Unknown);
+    let error = node.engine.compact(keeping(&key, 2)).await.unwrap_err();
+    assert_eq!((error.reason(), gate.has_failed()), (Reason::OutcomeUnknown, true));
+    assert!(error.retry_after().is_some(), "{error:?}");
+    // What it had in memory is gone: it tells what others do.
+    for node in [&node, &node.another().await] {
+        assert_eq!(window(node, &key).await[..], before[2..]);
+        assert_eq!(compactions(node, &key).await.len(), 1);
+    }
+    assert_eq!(node.engine.compact(keeping(&key, 2)).await.unwrap(), None);
+    assert_eq!(node.read(&key).await.unwrap().entries.len(), 4);
+    node.persist(&key, "next", entry(9)).await.unwrap();
+    assert_eq!(window(&node, &key).await, [&before[2..], &[entry(9)]].concat());
+    node.assert_healthy().await;
+}
+
+async fn a_compaction_that_fails_leaves_the_window_as_it_was(database: Database) {
+    let directory = Directory::new();
+    let (node, gate, key) = gated(&database, &directory).await;
+    let before = window(&node, &key).await;
+    gate.fail("commit_window_state", ErrorKind::Unavailable);
+    let failed = node.engine.compact(keeping(&key, 2)).await;
+    super::assert_retryable(failed, Reason::MetadataUnavailable);
+    for node in [&node, &node.another().await] {
+        assert_eq!(window(node, &key).await, before);
+        assert_eq!(compactions(node, &key).await, []);
+    }
+    let made = node.engine.compact(keeping(&key, 2)).await.unwrap().unwrap();
+    assert_eq!(made.number, 1);
+    assert_eq!(window(&node, &key).await[..], before[2..]);
+    node.assert_healthy().await;
+}
+
+async fn a_turn_stands_whatever_becomes_of_the_truncation_after_it(database: Database) {
+    for kind in [ErrorKind::Unknown, ErrorKind::Unavailable] {
+        let directory = Directory::new();
+        let database = match database.url() {
+            None => Database::sqlite().await,
+            Some(_) => Database::postgres().await.unwrap(),
+        };
+        let (node, gate, key) = gated(&database, &directory).await;
+        gate.fail("commit_window_state", kind);
+        let mut number = 4;
+        while !gate.has_failed() {
+            node.persist(&key, &format!("r{number}"), entry(number)).await.unwrap();
+            number += 1;
+            assert!(number < 99, "nothing was truncated");
+        }
+        let (entries, truncated) = (node.read(&key).await.unwrap().entries, kind == ErrorKind::Unknown);
+        let shown = window(&node, &key).await;
+        assert_eq!((entries.len(), shown.len() < entries.len()), (number, truncated), "{kind:?}");
+        assert_eq!(window(&node.another().await, &key).await, shown);
+        assert_eq!(compactions(&node, &key).await.len(), usize::from(truncated));
+        // The next turn mends it, and numbers have no gap.
+        for _ in 0..20 {
+            let last = vec![entry(number), entry(number + 1)];
+            node.engine.persist(request(&key, &format!("r{number}"), last)).await.unwrap();
+            number += 2;
+            let tokens = node.restore(&key).await.unwrap().header.tokens_after;
+            assert!(tokens <= CONTEXT / 2, "{tokens} tokens");
+        }
+        let made = compactions(&node, &key).await;
+        assert!(made.len() > 1, "{kind:?}");
+        let numbers: Vec<_> = made.iter().rev().map(|state| state.number).collect();
+        assert_eq!(numbers, (1..=made.len() as u64).collect::<Vec<_>>());
+        assert_eq!(node.read(&key).await.unwrap().entries.len(), number);
+        node.assert_healthy().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compaction_whose_answer_is_lost_was_made_or_not() {
+    let Some(site) = Proxied::new().await else { return };
+    for number in 0..4 {
+        site.node.persist(&site.key, &format!("r{number}"), entry(number)).await.unwrap();
+    }
+    let before = window(&site.node, &site.key).await;
+    assert_eq!(before.len(), 5);
+    // It never reached the server.
+    site.proxy.arm(Harm::Swallow);
+    let lost = site.node.engine.compact(keeping(&site.key, 4)).await.unwrap_err();
+    assert_eq!((lost.reason(), site.proxy.is_spent()), (Reason::OutcomeUnknown, true));
+    for node in [&site.node, &site.another().await] {
+        assert_eq!(window(node, &site.key).await, before);
+    }
+    // It did, and nobody was told.
+    site.proxy.arm(Harm::SwallowAnswer);
+    let lost = site.node.engine.compact(keeping(&site.key, 3)).await.unwrap_err();
+    assert_eq!((lost.reason(), site.proxy.is_spent()), (Reason::OutcomeUnknown, true));
+    for node in [&site.node, &site.another().await] {
+        assert_eq!(window(node, &site.key).await[..], before[2..]);
+        assert_eq!(compactions(node, &site.key).await.len(), 1);
+    }
+    assert_eq!(site.node.engine.compact(keeping(&site.key, 3)).await.unwrap(), None);
+    site.node.assert_healthy().await;
+}
