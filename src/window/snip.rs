@@ -1,7 +1,8 @@
 //! Snips: which long tool results are shown by their ends.
 
 use super::view::Window;
-use crate::limits::{SNIP_CHARACTERS, SNIPPED_CHARACTERS};
+use crate::format::result_contents;
+use crate::limits::SNIPPED_CHARACTERS;
 use crate::model::{Origin, Seq};
 use bytes::Bytes;
 
@@ -20,18 +21,27 @@ pub fn shown_entries(window: &Window<'_>) -> Vec<(Seq, Bytes)> {
     slots.map(|slot| (slot.seq, slot.payload.clone())).collect()
 }
 
-/// Entries whose tool results may be shown by their ends, the oldest first: all but
-/// the newest, which have `protected` tokens together.
-pub fn snippable(window: &Window<'_>, protected: u64) -> Vec<Snippable> {
+/// Entries with tool results of more than `characters`, which may be shown by their
+/// ends, the oldest first: all but the newest, which have `protected` tokens together.
+pub fn snippable(window: &Window<'_>, characters: u64, protected: u64) -> Vec<Snippable> {
     /// Tokens of a result that is shown by its ends, about.
     const SNIPPED_TOKENS: u64 = SNIPPED_CHARACTERS / 3;
     let mut newer = 0_u64;
     let mut found = Vec::new();
     let slots = window.log().slots.iter().rev();
+    let format = window.log().api.format;
+    // JSON has no fewer bytes than its text has characters, and only what is long is read.
+    let is_long = |payload: &Bytes| {
+        payload.len() as u64 > characters
+            && result_contents(format, payload)
+                .iter()
+                .flat_map(|result| &result.texts)
+                .any(|text| text.text().is_some_and(|text| text.chars().count() as u64 > characters))
+    };
     for slot in slots.filter(|slot| slot.has_results && slot.is_of_log()) {
         newer = newer.saturating_add(slot.tokens);
-        let is_long = slot.payload.len() as u64 > SNIP_CHARACTERS && slot.tokens > 2 * SNIPPED_TOKENS;
-        if newer > protected && is_long && slot.origin == Origin::Log {
+        let may_win = newer > protected && slot.tokens > 2 * SNIPPED_TOKENS && slot.origin == Origin::Log;
+        if may_win && is_long(&slot.payload) {
             found.push(Snippable { seq: slot.seq, win: slot.tokens - SNIPPED_TOKENS });
         }
     }

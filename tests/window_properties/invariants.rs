@@ -10,6 +10,7 @@ use proptest::test_runner::{TestCaseError, TestRunner};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use turnkeep::format::{CallTracker, Role, read};
+use turnkeep::limits::SNIP_CHARACTERS;
 use turnkeep::model::{
     CallState, Entry, EntryKind, ModelProfile, NextStep, Origin, Pin, RepairKind, Room, Seq, Summary,
     Tokenizer, WindowState, WireFormat,
@@ -224,7 +225,7 @@ fn made_smaller(format: WireFormat, log: &[Entry], room: Room, way: Way) -> Case
             Way::Truncate | Way::ForOneRequest => (None, ""),
             Way::LastMessages => (last_messages(&window, 5), ""),
             Way::Snip => {
-                let found = snippable(&window, usable / 4);
+                let found = snippable(&window, SNIP_CHARACTERS, usable / 4);
                 state.snipped = snips(&found, |seq| seq.0 % 3 == 0, window.tokens() / 2, 1);
                 (None, "")
             }
