@@ -18,8 +18,8 @@ use serde_json::json;
 use std::hint::black_box;
 use std::sync::Arc;
 use turnkeep::clock::{Micros, Stopwatch};
+use turnkeep::engine::CompactionOptions;
 use turnkeep::format::read;
-use turnkeep::limits::SNIP_PROTECTED_TOKENS;
 use turnkeep::model::{Cut, Entry, EntryKind, Seq, Tokenizer, Version, WindowState, WireFormat};
 use turnkeep::rpc::pb;
 use turnkeep::tokens::TokenCounter;
@@ -121,7 +121,10 @@ impl History {
             Work::new("decide: to the floor", true, || truncate(&window(), FLOOR)),
             Work::new("decide: to almost nothing", true, || truncate(&window(), 1)),
             Work::new("decide: what a summary leaves", true, || tail(&window(), 20_000)),
-            Work::new("decide: what is snipped", true, || snippable(&window(), SNIP_PROTECTED_TOKENS)),
+            Work::new("decide: what is snipped", true, || {
+                let options = CompactionOptions::default();
+                snippable(&window(), options.snip_over_characters, options.snip_kept_tokens)
+            }),
             Work::new("assemble what is left", false, || self.assembler(Some(&cut))),
         ];
         let mut floor = Samples::default();

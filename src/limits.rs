@@ -274,8 +274,8 @@ pub const RESERVE_DIVISOR: u64 = 4;
 /// Share of the usable window at which compaction is advised, in percent.
 pub const COMPACTION_ADVISED_PERCENT: u64 = 60;
 
-/// Length over which a tool result is snipped, in characters. Under it, the ends and
-/// the marker between them would save little.
+/// Length over which a tool result is snipped, in characters, unless the operator sets a
+/// larger one. Under it, the ends and the marker between them would save little.
 pub const SNIP_CHARACTERS: u64 = 1_500;
 /// Length of a snipped tool result, marker included, in characters: a few lines of
 /// both ends.
@@ -285,22 +285,12 @@ pub const SNIPPED_CHARACTERS: u64 = 600;
 /// window's cut.
 pub const FIRST_MESSAGE_TOKENS: u64 = 2_000;
 
-/// Share of the context window over which a window is truncated, in percent: half.
-pub const TRUNCATE_CEILING_PERCENT: u64 = 50;
-/// Share of that ceiling to which it is truncated, in percent: deeper than needed,
-/// and then not at all for many turns, so that a prompt cache holds.
-pub const TRUNCATE_FLOOR_PERCENT: u64 = 80;
 /// Share of a truncated window that system and developer messages from the midst of
 /// what left may take, in percent.
 pub const KEPT_SYSTEM_PERCENT: u64 = 10;
 /// Growth of a window, in percent of the usable one, after which it is looked at again.
 pub const TEND_PERCENT: u64 = 2;
 
-/// Most tokens of the newest steps that stay when the middle is summarized.
-pub const TAIL_TOKENS_MAX: u64 = 20_000;
-/// Tokens of the newest tool results that are never snipped, unless a quarter of the
-/// usable window is less.
-pub const SNIP_PROTECTED_TOKENS: u64 = 40_000;
 /// Bounds of the factor by which counted tokens are calibrated, in thousandths.
 pub const CALIBRATION_PERMILLE_MIN: u64 = 700;
 /// See [`CALIBRATION_PERMILLE_MIN`].
@@ -317,7 +307,7 @@ pub const CALIBRATION_ABSURD: u64 = 8;
 pub const CALIBRATION_TURNS: u32 = 32;
 
 /// Share of the size over which a window is snipped to which it is, in percent: as
-/// with [`TRUNCATE_FLOOR_PERCENT`].
+/// with truncation.
 pub const SNIP_FLOOR_PERCENT: u64 = 80;
 /// Longest text that a caller adds to the prompt of a summary, in bytes.
 pub const SUMMARY_INSTRUCTIONS_BYTES_MAX: usize = 8 * KIB;
@@ -338,14 +328,8 @@ pub const SUMMARIZER_FAILURES_MAX: u32 = 5;
 /// That while.
 pub const SUMMARIZER_BREAK: Duration = Duration::from_mins(1);
 
-/// Share of the usable window that what stands for the entries that left may take,
-/// in percent, and its bounds in tokens.
-pub const SUMMARY_PERCENT: u64 = 5;
-/// See [`SUMMARY_PERCENT`].
-pub const SUMMARY_TOKENS_MIN: u64 = 2_000;
-/// See [`SUMMARY_PERCENT`].
-pub const SUMMARY_TOKENS_MAX: u64 = 10_000;
-/// Largest part of a small window that it may take: an eighth.
+/// Largest part of a small window that what stands for the entries that left may take:
+/// an eighth.
 pub const SUMMARY_DIVISOR: u64 = 8;
 /// Share of it that the ledger may take, in percent.
 pub const LEDGER_PERCENT: u64 = 30;

@@ -34,14 +34,16 @@ on_backend!(
     SqliteLocal,
     sessions_are_listed_shown_forked_rewound_and_deleted,
     transcripts_are_imported_and_exported,
-    a_replay_finds_no_difference
+    a_replay_finds_no_difference,
+    a_replay_goes_on_where_no_window_fits
 );
 on_backend!(
     postgres_s3,
     PostgresS3,
     sessions_are_listed_shown_forked_rewound_and_deleted,
     transcripts_are_imported_and_exported,
-    a_replay_finds_no_difference
+    a_replay_finds_no_difference,
+    a_replay_goes_on_where_no_window_fits
 );
 on_embedded_backend!(
     a_transcript_is_shown_as_log_and_as_window,
@@ -278,6 +280,52 @@ async fn a_replay_finds_no_difference(backend: Backend) {
     }
     served.run(&["replay", "--keep", CONVERSATION]).output();
     assert_eq!(served.run(&["session", "list", "--json"]).json().len(), 1);
+    served.stop();
+}
+
+async fn a_replay_goes_on_where_no_window_fits(backend: Backend) {
+    let served = serve(&backend).await;
+    let step = |number: usize| {
+        let id = format!("call_{number}");
+        let call = json!({"id": id, "type": "function", "function": {"name": "shell", "arguments": "{}"}});
+        let text = format!("{number}: {}", "lorem ipsum dolor ".repeat(100));
+        [
+            json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+            json!({"role": "tool", "tool_call_id": id, "content": text}),
+        ]
+    };
+    let mut messages = vec![json!({"role": "user", "content": "count"})];
+    messages.extend((0..2).flat_map(step));
+    // More than a window has room for, as long as it is the newest that the user said.
+    messages.push(json!({"role": "user", "content": "all of this ".repeat(5_000)}));
+    messages.extend((2..4).flat_map(step));
+    messages.push(json!({"role": "user", "content": "and back"}));
+    messages.extend((4..30).flat_map(step));
+    let file = backend.data_dir().join("long.json");
+    fs::write(&file, Value::from(messages).to_string()).unwrap();
+    for (path, kind) in [("batch", "truncate"), ("interactive", "collapse")] {
+        let file = file.to_str().unwrap();
+        let args = ["replay", file, "--context-window", "8000", "--path", path];
+        let [measured] = served.run(&[&args[..], &["--json", "--keep"]].concat()).json().try_into().unwrap();
+        assert_has(&measured, &json!({"threads": 1, "turns": 33, "refused": 3, "differences": []}));
+        let [session] = served.run(&["session", "list", "--json"]).json().try_into().unwrap();
+        assert_has(&session, &json!({"path": path, "version": 33, "context_window_tokens": 8_000}));
+        let name = session["name"].as_str().unwrap();
+        let made = served.run(&["compactions", "list", name, "--json"]).json();
+        assert!(made.iter().any(|compaction| compaction["kind"] == kind), "{path}: {made:?}");
+        served.run(&["session", "delete", name]).output();
+
+        let table = served.run(&args).output();
+        let rows: Vec<Vec<_>> = table
+            .lines()
+            .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+            .collect();
+        let refused = rows[0].iter().position(|name| *name == "refused").unwrap();
+        assert_eq!((rows.len(), rows[1][refused]), (2, "3"), "{table}");
+    }
+    // Whatever else is refused ends it.
+    let failure = served.run(&["replay", CONVERSATION, "--context-window", &u64::MAX.to_string()]).failure();
+    assert!(failure.contains("INVALID_FIELD: "), "{failure}");
     served.stop();
 }
 

@@ -77,7 +77,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::fsck::notes", &["engine::notes"]),
     ("engine::held_outputs", &["engine::keys", "engine::upkeep"]),
     ("engine::interactive", &["engine::compact", "engine::leaving", "engine::summaries"]),
-    ("engine::leaving", &["engine::log"]),
+    ("engine::leaving", &["engine::compaction_options", "engine::log"]),
     ("engine::log", &["engine::error"]),
     ("engine::offload", &["engine::keys"]),
     ("engine::persist", &["engine::cache", "engine::log"]),

@@ -13,6 +13,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use turnkeep::clock::Micros;
 use turnkeep::import::{Options, Thread, import};
+use turnkeep::limits::SNIP_CHARACTERS;
 use turnkeep::model::{Entry, EntryKind, Seq, Version};
 use turnkeep::summary::audit::{Subject, audit, unsupported_claims};
 use turnkeep::summary::extract::Extract;
@@ -227,7 +228,7 @@ fn stale_looks_at_recorded_files_are_snipped_before_all_else() {
                         payload: message.payload.clone(),
                     });
                 }
-                let found = snippable(&assembler.window(false), 4_000);
+                let found = snippable(&assembler.window(false), SNIP_CHARACTERS, 4_000);
                 let total: u64 = found.iter().map(|entry| entry.win).sum();
                 let is_stale = |seq: Seq| stale.contains_key(&seq);
                 let all_stale = found.iter().filter(|entry| is_stale(entry.seq)).count();

@@ -5,7 +5,7 @@ use super::import::{new_entries, parse_source, read_file, session, usage};
 use super::output::{bytes, print, print_json, progress, say, table};
 use super::session::{fresh_request_id, parse_path};
 use super::transcript::read;
-use crate::client::{Client, Window};
+use crate::client::{Client, ClientError, Window};
 use crate::clock::Stopwatch;
 use crate::export;
 use crate::format::to_single_line;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Play transcripts turn by turn against a service: restore, persist, and at the
 /// end compare what comes back with what was sent. Exits with 1 if anything
-/// differs.
+/// differs. A restore that is refused since no window fits is counted.
 #[derive(Debug, Args)]
 pub(super) struct Replay {
     #[command(flatten)]
@@ -50,6 +50,8 @@ struct Measured {
     threads: usize,
     turns: usize,
     restores: Vec<Duration>,
+    /// Restores that no window fitted.
+    refused: usize,
     persists: Vec<Duration>,
     bytes_in: u64,
     bytes_stored: u64,
@@ -68,6 +70,7 @@ impl Replay {
             "p99",
             "persist p50",
             "p99",
+            "refused",
             "bytes in",
             "stored",
             "differences",
@@ -135,9 +138,11 @@ impl Replay {
         for turn in &thread.turns {
             if version > 0 {
                 let started = Stopwatch::start();
-                let request = pb::RestoreTranscriptRequest { session: name.to_owned(), ..Default::default() };
-                client.restore(&mut window, request).await?;
-                measured.restores.push(started.elapsed());
+                if restore(client, name, &mut window).await? {
+                    measured.restores.push(started.elapsed());
+                } else {
+                    measured.refused += 1;
+                }
             }
             let entries = new_entries(turn);
             let mut request = persist_request(name, version, thread, turn, entries.clone(), &window.id);
@@ -177,6 +182,16 @@ fn persist_request(
     }
 }
 
+/// Brings a window up to date. Says whether one fits; if none does, it stays as it is.
+async fn restore(client: &mut Client, name: &str, window: &mut Window) -> Result<bool, ClientError> {
+    let request = pb::RestoreTranscriptRequest { session: name.to_owned(), ..Default::default() };
+    match client.restore(window, request).await {
+        Ok(_) => Ok(true),
+        Err(refusal) if refusal.reason().as_deref() == Some("WINDOW_CANNOT_FIT") => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Compares the window that grew turn by turn with one that is restored whole.
 async fn compare_window(
     client: &mut Client,
@@ -184,10 +199,11 @@ async fn compare_window(
     mut grown: Window,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
-    let request = pb::RestoreTranscriptRequest { session: name.to_owned(), ..Default::default() };
-    client.restore(&mut grown, request.clone()).await?;
     let mut whole = Window::default();
-    client.restore(&mut whole, request).await?;
+    if !restore(client, name, &mut grown).await? || !restore(client, name, &mut whole).await? {
+        measured.refused += 1;
+        return Ok(());
+    }
     let payload = |item: &pb::WindowItem| to_single_line(item.payload.clone());
     if !grown.items.iter().map(payload).eq(whole.items.iter().map(payload)) {
         measured.differences.push("the window that grew is not the one that is restored whole".to_owned());
@@ -262,7 +278,12 @@ impl Measured {
         let quantiles = [ms(true, 0.5), ms(true, 0.99), ms(false, 0.5), ms(false, 0.99)];
         let mut row = vec![name, self.threads.to_string(), self.turns.to_string(), rate];
         row.extend(quantiles);
-        row.extend([bytes(self.bytes_in), bytes(self.bytes_stored), self.differences.len().to_string()]);
+        row.extend([
+            self.refused.to_string(),
+            bytes(self.bytes_in),
+            bytes(self.bytes_stored),
+            self.differences.len().to_string(),
+        ]);
         row
     }
 
@@ -276,6 +297,7 @@ impl Measured {
             "restore_p99_ms": quantile_ms(&mut self.restores, 0.99),
             "persist_p50_ms": quantile_ms(&mut self.persists, 0.5),
             "persist_p99_ms": quantile_ms(&mut self.persists, 0.99),
+            "refused": self.refused,
             "bytes_in": self.bytes_in,
             "bytes_stored": self.bytes_stored,
             "differences": self.differences,

@@ -5,9 +5,9 @@ use super::log::Position;
 use super::restore::Assembled;
 use super::window_state::StateAt;
 use super::{Engine, Error, compute};
-use crate::limits::{APPEND_ATTEMPTS, TRUNCATE_CEILING_PERCENT, TRUNCATE_FLOOR_PERCENT, WINDOW_STATES_PAGE};
+use crate::limits::{APPEND_ATTEMPTS, WINDOW_STATES_PAGE};
 use crate::model::{
-    AuditReport, CacheBreak, CompressionPath, Cost, Cut, Item, RecordedState, Room, StateKind, StateRecord,
+    AuditReport, CacheBreak, CompressionPath, Cost, Cut, Item, RecordedState, StateKind, StateRecord,
     SummarizerReport, Usage, Version, WindowState, WireFormat, percent,
 };
 use crate::store::meta::{CommitOutcome, NewWindowState, SessionKey, Tip};
@@ -78,11 +78,6 @@ impl Proposal {
     }
 }
 
-/// The tokens over which a window with its preamble is truncated.
-fn ceiling(room: Room) -> u64 {
-    percent(room.context, TRUNCATE_CEILING_PERCENT).min(room.usable())
-}
-
 impl Engine {
     /// Compacts a session's window. Gives the compaction; nothing if nothing could
     /// leave.
@@ -103,7 +98,7 @@ impl Engine {
             match request.strategy {
                 Strategy::Truncate { target_tokens } => {
                     let room = || tip.room();
-                    let floor = || Some(percent(ceiling(room()?), TRUNCATE_FLOOR_PERCENT));
+                    let floor = || Some(self.inner.options.compaction.floor(room()?));
                     let target = target_tokens.or_else(floor);
                     let target =
                         target.ok_or_else(|| Error::ContextWindowUnknown { session: key.session.clone() })?;
@@ -124,9 +119,10 @@ impl Engine {
     pub(super) async fn truncate_if_over(&self, key: &SessionKey) {
         let Some(cached) = self.inner.caches.tips.get(key) else { return };
         let tip = &cached.tip;
+        let options = &self.inner.options.compaction;
         let over = |tokens: u64, tip: &Tip| {
-            let ceiling = ceiling(tip.room()?);
-            (tokens.saturating_add(tip.head.preamble_tokens) > ceiling).then_some(ceiling)
+            let room = tip.room()?;
+            (tokens.saturating_add(tip.head.preamble_tokens) > options.ceiling(room)).then_some(room)
         };
         let is_truncated = tip.session.path != CompressionPath::Interactive;
         if !is_truncated || over(tip.head.window_tokens(tip.turn.log_tokens), tip).is_none() {
@@ -134,20 +130,21 @@ impl Engine {
         }
         let revised = self.revise_window(key, |tip, assembled| {
             let window = assembled.assembler.window(false);
-            let Some(ceiling) = over(window.tokens(), tip) else { return Ok(None) };
-            let mut floor = percent(ceiling, TRUNCATE_FLOOR_PERCENT);
+            let Some(room) = over(window.tokens(), tip) else { return Ok(None) };
+            let mut floor = options.floor(room);
             // Where what must stay takes more than that, as a long message of the user
             // may, each turn would be over it: all that is usable is made use of.
             let least = least_tokens(&window).saturating_add(tip.head.preamble_tokens);
             if least > floor {
-                let usable = tip.room().map_or(ceiling, Room::usable);
-                if window.tokens().saturating_add(tip.head.preamble_tokens) <= usable {
+                if room.fits(window.tokens().saturating_add(tip.head.preamble_tokens)) {
                     return Ok(None);
                 }
-                floor = least.saturating_add(percent(usable.saturating_sub(least), TRUNCATE_FLOOR_PERCENT));
+                let share = options.floor_percent;
+                floor = least.saturating_add(percent(room.usable().saturating_sub(least), share));
             }
             let tokens_max = floor.saturating_sub(tip.head.preamble_tokens).max(1);
-            let truncation = truncation(&window, assembled, tokens_max, "over half of the context window");
+            let cause = format!("over {} % of the context window", options.ceiling_percent);
+            let truncation = truncation(&window, assembled, tokens_max, &cause);
             Ok(truncation.map(|proposal| Proposal { must_win: true, ..proposal }))
         });
         match revised.await {

@@ -8,8 +8,8 @@ use super::summaries::{SummaryTask, report};
 use super::{Engine, Error, compute};
 use crate::clock::{self, Deadline, Micros};
 use crate::limits::{
-    SNIP_FLOOR_PERCENT, SNIP_PROTECTED_TOKENS, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN,
-    SUMMARIZER_FAILURES_MAX, SUMMARIZER_SOURCE_TOKENS_MIN, SUMMARY_WAIT_MAX, TEND_PERCENT,
+    SNIP_FLOOR_PERCENT, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX,
+    SUMMARIZER_SOURCE_TOKENS_MIN, TEND_PERCENT,
 };
 use crate::model::{
     BranchId, CompressionPath, RecordedState, Room, Seq, StateKind, SummarizerReport, Usage, Version,
@@ -20,55 +20,6 @@ use crate::summary::Said;
 use crate::summary::ledger::stale_results;
 use crate::window::{Window, cut_before, shown_entries, snippable, snips};
 use std::time::Duration;
-
-/// When windows are compacted, and what then. Shares are of the usable window, in
-/// percent.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CompactionOptions {
-    /// Over this, old tool results are shown by their ends.
-    pub snip_percent: u64,
-    /// Only if that makes the window smaller by this.
-    pub snip_win_percent: u64,
-    /// Over this, a summary is prepared in the background.
-    pub prepare_percent: u64,
-    /// Over this, a summary that was prepared takes the place of the middle.
-    pub summarize_percent: u64,
-    /// Over this, a restore waits for a summary; without one an extract takes the
-    /// place of all but the newest steps.
-    pub collapse_percent: u64,
-    /// The newest steps stay, up to this, and at most 20,000 tokens.
-    pub tail_percent: u64,
-    /// Seconds that a restore waits for a summary, at most 90.
-    pub wait_seconds: u64,
-    /// Whether constraints and decisions that leave a window are pinned.
-    pub pin_statements: bool,
-    /// What the summarizer is told, if not the built-in prompt.
-    pub prompt: Option<String>,
-}
-
-impl Default for CompactionOptions {
-    fn default() -> Self {
-        Self {
-            snip_percent: 50,
-            snip_win_percent: 10,
-            prepare_percent: 60,
-            summarize_percent: 70,
-            collapse_percent: 90,
-            tail_percent: 30,
-            wait_seconds: 30,
-            pin_statements: true,
-            prompt: None,
-        }
-    }
-}
-
-impl CompactionOptions {
-    /// How long a restore waits for a summary.
-    fn wait(&self) -> Duration {
-        Duration::from_secs(self.wait_seconds).min(SUMMARY_WAIT_MAX)
-    }
-}
 
 /// How the summarizer fared of late, in this process.
 #[derive(Debug, Default)]
@@ -167,7 +118,8 @@ impl Engine {
     /// Shows old tool results by their ends, if that makes a difference.
     async fn snip(&self, key: &SessionKey, room: Room) -> Result<(), Error> {
         let options = &self.inner.options.compaction;
-        let protected = SNIP_PROTECTED_TOKENS.min(room.usable() / 4);
+        let protected = options.snip_kept_tokens.min(room.usable() / 4);
+        let snippable = |window: &Window<'_>| snippable(window, options.snip_over_characters, protected);
         let ceiling = percent(room.usable(), options.snip_percent);
         let over = |tip: &Tip, window: &Window<'_>| {
             let filled = window.tokens().saturating_add(tip.head.preamble_tokens);
@@ -178,8 +130,7 @@ impl Engine {
         let entries = {
             let assembled = live.lock();
             let window = assembled.assembler.window(false);
-            let win =
-                snippable(&window, protected).iter().fold(0, |win: u64, one| win.saturating_add(one.win));
+            let win = snippable(&window).iter().fold(0, |win: u64, one| win.saturating_add(one.win));
             if over(&tip, &window).is_none() || win < least(&window) {
                 return Ok(());
             }
@@ -198,7 +149,7 @@ impl Engine {
                 return Ok(None);
             };
             let aim = filled - percent(ceiling, SNIP_FLOOR_PERCENT).min(filled);
-            let found = snippable(&window, protected);
+            let found = snippable(&window);
             let seqs = snips(&found, |seq| stale.contains_key(&seq), aim, least(&window));
             if seqs.is_empty() {
                 return Ok(None);
@@ -281,7 +232,7 @@ impl Engine {
             };
             let state = WindowState { cut: Some(cut), ..WindowState::clone(&assembled.state) };
             let tokens_max = tip.room().map(|room| {
-                let share = self.inner.options.compaction.summarize_percent;
+                let share = self.inner.options.compaction.target_percent;
                 percent(room.usable(), share).saturating_sub(tip.head.preamble_tokens).max(1)
             });
             Ok(Some(Proposal {
@@ -478,16 +429,5 @@ impl Engine {
         if health.failures >= SUMMARIZER_FAILURES_MAX {
             health.closed_until = Some(self.now().plus(SUMMARIZER_BREAK));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_restore_waits_as_long_as_is_set_and_less_than_its_call_may_take() {
-        let wait = |wait_seconds| CompactionOptions { wait_seconds, ..CompactionOptions::default() }.wait();
-        assert_eq!([wait(0), wait(30), wait(u64::MAX)].map(|wait| wait.as_secs()), [0, 30, 90]);
     }
 }

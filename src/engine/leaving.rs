@@ -1,14 +1,12 @@
 //! What is kept of entries that leave a window: pins, the ledger, what was said.
 
+use super::compaction_options::CompactionOptions;
 use super::log::Position;
 use super::{Engine, Error, compute};
 use crate::codec::digest;
-use crate::limits::{
-    AUDIT_LOSSES_MAX, FIRST_MESSAGE_TOKENS, LEDGER_PERCENT, PINS_MAX, PINS_PERCENT, SUMMARY_DIVISOR,
-    SUMMARY_PERCENT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN,
-};
+use crate::limits::{AUDIT_LOSSES_MAX, FIRST_MESSAGE_TOKENS, LEDGER_PERCENT, PINS_MAX, PINS_PERCENT};
 use crate::model::{
-    AuditLoss, AuditReport, AuditTally, Cut, Entry, EntryKind, Pin, Room, Seq, Session, Summary, WindowState,
+    AuditLoss, AuditReport, AuditTally, Cut, Entry, EntryKind, Pin, Seq, Session, Summary, WindowState,
     WireFormat, percent,
 };
 use crate::store::meta::SessionKey;
@@ -46,13 +44,6 @@ pub(super) enum Text {
 pub(super) struct Left {
     pub(super) state: WindowState,
     pub(super) findings: Findings,
-}
-
-/// Tokens that what stands for the entries that left may take.
-pub(super) fn summary_tokens_max(room: Option<Room>) -> u64 {
-    let Some(usable) = room.map(Room::usable) else { return SUMMARY_TOKENS_MIN };
-    let share = percent(usable, SUMMARY_PERCENT);
-    share.clamp(SUMMARY_TOKENS_MIN, SUMMARY_TOKENS_MAX).min(usable / SUMMARY_DIVISOR)
 }
 
 impl Engine {
@@ -93,8 +84,8 @@ impl Engine {
     ) -> Result<Left, Error> {
         let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
         let (session, before) = (session.clone(), before.clone());
-        let pins = self.inner.options.compaction.pin_statements;
-        compute(bytes, move || left(&session, &before, cut, &entries, text, pins)).await
+        let options = self.inner.options.compaction.clone();
+        compute(bytes, move || left(&session, &before, cut, &entries, text, &options)).await
     }
 }
 
@@ -104,7 +95,7 @@ fn left(
     cut: Cut,
     entries: &[Entry],
     text: Text,
-    pins: bool,
+    options: &CompactionOptions,
 ) -> Left {
     let mut state = before.clone();
     state.snipped.retain(|seq| *seq >= cut.first_kept);
@@ -119,7 +110,7 @@ fn left(
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let measure = |text: &str| counter.count_text(text);
     let room = session.room(before.calibration.as_ref(), None, 0);
-    let slot = summary_tokens_max(room);
+    let slot = options.slot_tokens(room);
     let old = before.summary.clone().unwrap_or_default();
     let mut known: Known = serde_json::from_value(old.known).unwrap_or_default();
     known.ledger.absorb(&said);
@@ -131,7 +122,7 @@ fn left(
         known.extract.absorb(&said);
     }
     let mut findings = literals::find(&said);
-    if pins {
+    if options.pin_statements {
         let budget = room.map(|room| percent(room.usable(), PINS_PERCENT));
         let found = findings.constraints.iter().chain(&findings.decisions);
         let gone = pin(&mut state.pins, found, budget, &measure);

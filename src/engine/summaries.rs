@@ -1,8 +1,7 @@
 //! What a model is asked to summarize, and whether its answer will do.
 
-use super::leaving::summary_tokens_max;
 use super::{Engine, Error};
-use crate::limits::{AUDIT_LOSSES_MAX, LEDGER_PERCENT, SUMMARIZER_SOURCE_TOKENS, TAIL_TOKENS_MAX};
+use crate::limits::{AUDIT_LOSSES_MAX, LEDGER_PERCENT, SUMMARIZER_SOURCE_TOKENS};
 use crate::model::{
     BranchId, Cut, Entry, ModelProfile, Seq, SummarizerReport, Usage, Version, WireFormat, percent,
 };
@@ -54,8 +53,7 @@ impl Engine {
         let options = &self.inner.options.compaction;
         let (before, cut) = {
             let assembled = live.lock();
-            let tokens_max = percent(room.usable(), options.tail_percent).min(TAIL_TOKENS_MAX);
-            (assembled.state.clone(), tail(&assembled.assembler.window(false), tokens_max))
+            (assembled.state.clone(), tail(&assembled.assembler.window(false), options.tail_tokens(room)))
         };
         let Some(cut) = cut else { return Ok(None) };
         let old = before.cut.clone().unwrap_or_default();
@@ -66,7 +64,7 @@ impl Engine {
         let format = tip.session.format;
         let counter = TokenCounter::new(format, tip.session.tokenizer());
         let measure = |text: &str| counter.count_text(text);
-        let tokens_max = summary_tokens_max(Some(room));
+        let tokens_max = options.slot_tokens(Some(room));
         let target = tokens_max - percent(tokens_max, LEDGER_PERCENT);
         let previous = before.summary.as_ref().map(|summary| summary.text.clone());
         let source = {

@@ -1,7 +1,7 @@
 //! Snips: which long tool results are shown by their ends.
 
 use super::view::Window;
-use crate::limits::SNIP_CHARACTERS;
+use crate::format::result_contents;
 use crate::model::{Origin, Seq};
 use crate::preview::shortened_results;
 use bytes::Bytes;
@@ -21,21 +21,28 @@ pub fn shown_entries(window: &Window<'_>) -> Vec<(Seq, Bytes)> {
     slots.map(|slot| (slot.seq, slot.payload.clone())).collect()
 }
 
-/// Entries whose tool results may be shown by their ends, the oldest first: all but
-/// the newest, which have `protected` tokens together.
-pub fn snippable(window: &Window<'_>, protected: u64) -> Vec<Snippable> {
+/// Entries with tool results of more than `characters`, which may be shown by their
+/// ends, the oldest first: all but the newest, which have `protected` tokens together.
+pub fn snippable(window: &Window<'_>, characters: u64, protected: u64) -> Vec<Snippable> {
     let mut newer = 0_u64;
     let mut found = Vec::new();
-    let log = window.log();
-    for slot in log.slots.iter().rev().filter(|slot| slot.has_results && slot.is_of_log()) {
+    let api = window.log().api;
+    // JSON has no fewer bytes than its text has characters, and only what is long is read.
+    let is_long = |payload: &Bytes| {
+        payload.len() as u64 > characters
+            && result_contents(api.format, payload)
+                .iter()
+                .flat_map(|result| &result.texts)
+                .any(|text| text.text().is_some_and(|text| text.chars().count() as u64 > characters))
+    };
+    for slot in window.log().slots.iter().rev().filter(|slot| slot.has_results && slot.is_of_log()) {
         newer = newer.saturating_add(slot.tokens);
-        let may_be_long = slot.payload.len() as u64 > SNIP_CHARACTERS && slot.origin == Origin::Log;
-        if newer <= protected || !may_be_long {
+        if newer <= protected || slot.origin != Origin::Log || !is_long(&slot.payload) {
             continue;
         }
         // Of many short results nothing is won.
-        let shortened = shortened_results(log.api.format, &slot.payload, slot.seq, None);
-        let win = shortened.map_or(0, |payload| slot.tokens.saturating_sub(log.api.tokens(&payload)));
+        let shortened = shortened_results(api.format, &slot.payload, slot.seq, None);
+        let win = shortened.map_or(0, |payload| slot.tokens.saturating_sub(api.tokens(&payload)));
         if win > 0 {
             found.push(Snippable { seq: slot.seq, win });
         }

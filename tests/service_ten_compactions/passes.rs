@@ -51,7 +51,7 @@ impl Play {
     /// What the documentation says that a window has at most after a compaction.
     fn tokens_after_max(&self) -> u64 {
         match self.path {
-            pb::CompressionPath::Interactive => self.usable() * 7 / 10,
+            pb::CompressionPath::Interactive => self.usable() / 2,
             _ => self.context / 2 * 8 / 10,
         }
     }

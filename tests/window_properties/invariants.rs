@@ -2,14 +2,16 @@
 //! smaller, for context windows of every size, at every cut point of a log.
 
 use super::compacted::{compacted, entries_are_exact, shows_pins};
-use super::{FORMATS, Served, accepted, serve};
-use crate::histories::{Log, entry, orderly_log};
+use super::recorded::{cuts, each_conversation};
+use super::{FORMATS, Served, accepted, is_omission, says_or_reports_all, serve};
+use crate::histories::{self, Log, entry, orderly_log};
 use crate::messages::{call, model, result, user};
-use proptest::strategy::{Strategy as _, ValueTree as _};
+use proptest::strategy::{Strategy, ValueTree as _};
 use proptest::test_runner::{TestCaseError, TestRunner};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use turnkeep::format::{CallTracker, Role, read};
+use turnkeep::format::{CallTracker, Role, Serving, read};
+use turnkeep::limits::SNIP_CHARACTERS;
 use turnkeep::model::{
     CallState, Entry, EntryKind, ModelProfile, NextStep, Origin, Pin, RepairKind, Room, Seq, Summary,
     Tokenizer, WindowState, WireFormat,
@@ -23,6 +25,9 @@ const CONTEXTS: [u64; 10] =
 
 /// Contexts that real texts fill; for larger ones counts stand for them.
 const REAL_CONTEXT_MAX: u64 = 4_000;
+
+/// Logs out of order for each format and context.
+const DISORDERLY: usize = 2;
 
 /// Those of windows whose results are snipped.
 const SNIPPED_CONTEXTS: [u64; 4] = [4_000, 32_000, 200_000, 2_000_000];
@@ -76,28 +81,39 @@ fn steps_are_whole(case: &Case<'_>, steps: &[Vec<Seq>]) -> Result<(), TestCaseEr
     entries_are_exact(&case.served, case.log)?;
     let shown: BTreeSet<_> = case.served.items.iter().flat_map(|item| item.seqs.clone()).collect();
     let newest = case.log.last().map_or(Seq(0), |entry| entry.seq);
-    // Reasoning waits for the item that it leads to.
-    let waits = case.served.repairs.iter().filter(|repair| repair.kind == RepairKind::ReasoningOmitted);
-    let waits: Vec<_> = waits.flat_map(|repair| repair.seqs.clone()).collect();
+    // Reasoning waits for the item that it leads to; what is out of order is reported.
+    let omitted = case.served.repairs.iter().filter(|repair| is_omission(repair.kind));
+    let omitted: BTreeSet<_> = omitted.flat_map(|repair| repair.seqs.clone()).collect();
     for step in steps {
-        let members: Vec<_> = step.iter().filter(|seq| **seq <= newest && !waits.contains(seq)).collect();
+        let members: Vec<_> = step.iter().filter(|seq| **seq <= newest && !omitted.contains(seq)).collect();
         let there = members.iter().filter(|seq| shown.contains(**seq)).count();
         assert!(there == 0 || there == members.len(), "{there} of {members:?}");
     }
     Ok(())
 }
 
-/// The entries of each atom of a whole log.
+/// The entries of each step of a log: what the model says, with the results of its calls.
 fn steps(format: WireFormat, log: &[Entry]) -> Vec<Vec<Seq>> {
-    let uncut = compacted(format, &WindowState::default(), log);
-    let window = uncut.window(false);
-    let atoms = atoms(&window);
-    let seqs: Vec<_> = window.items_from(0).flat_map(|item| item.seqs).collect();
-    let ends = atoms.iter().skip(1).map(|atom| atom.first).chain([Seq(u64::MAX)]);
-    let of_atom = atoms.iter().zip(ends);
-    of_atom
-        .map(|(atom, end)| seqs.iter().copied().filter(|seq| (atom.first..end).contains(seq)).collect())
-        .collect()
+    let mut tracker = CallTracker::new(format, CallState::default());
+    let mut steps: Vec<Vec<Seq>> = Vec::new();
+    let mut leads: Vec<Seq> = Vec::new();
+    for entry in log.iter().filter(|entry| entry.kind == EntryKind::Message) {
+        let reading = read(format, &entry.payload).into_calls();
+        let pushed = tracker.push(entry.seq, &reading);
+        for call in pushed.answers.iter().flatten().map(|answer| answer.call.seq) {
+            if let Some(step) = steps.iter_mut().find(|step| step.contains(&call)) {
+                step.push(entry.seq);
+            }
+        }
+        // Reasoning goes with the item that it leads to.
+        match steps.last_mut() {
+            _ if reading.serving == Serving::WithNext => leads.push(entry.seq),
+            _ if pushed.begins_step => steps.push(leads.drain(..).chain([entry.seq]).collect()),
+            Some(step) if reading.role == Role::Model => step.extend(leads.drain(..).chain([entry.seq])),
+            _ => leads.clear(),
+        }
+    }
+    steps
 }
 
 /// 3. It begins and ends as its API demands, and its roles meet as that demands.
@@ -124,20 +140,62 @@ fn every_pin_is_shown(case: &Case<'_>) -> Result<(), TestCaseError> {
     if case.format == WireFormat::Opaque { Ok(()) } else { shows_pins(&case.served, &case.state) }
 }
 
+/// Whatever is not shown left with a cut, or is reported.
+fn what_is_not_shown_is_accounted_for(case: &Case<'_>) -> Result<(), TestCaseError> {
+    let cut = case.state.cut.clone().unwrap_or_default();
+    let is_of_window = |seq: Seq| seq >= cut.first_kept || cut.keeps(seq);
+    says_or_reports_all(&case.served, case.log, is_of_window)?;
+    let shown = case.served.items.iter().flat_map(|item| item.seqs.iter().copied());
+    let told = case.served.repairs.iter().flat_map(|repair| repair.seqs.iter().copied());
+    let accounted: BTreeSet<_> = shown.chain(told).collect();
+    let messages = case.log.iter().filter(|entry| entry.kind == EntryKind::Message);
+    for entry in messages.filter(|entry| is_of_window(entry.seq)) {
+        assert!(accounted.contains(&entry.seq), "{} is neither shown nor reported", entry.seq);
+    }
+    Ok(())
+}
+
+/// Holds a window against all of them, if not `is_judged` but for those that its API makes;
+/// returns whether it fits.
+fn hold(case: &Case<'_>, steps: &[Vec<Seq>], is_judged: bool, told: &str) -> bool {
+    let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        if is_judged {
+            calls_have_their_results(case);
+            its_api_takes_it(case).unwrap();
+        }
+        steps_are_whole(case, steps).unwrap();
+        every_pin_is_shown(case).unwrap();
+        what_is_not_shown_is_accounted_for(case).unwrap();
+        it_fits_or_nothing_more_can_leave(case)
+    }));
+    held.unwrap_or_else(|_| {
+        panic!("{told}: {:?}\n{:#?}\n{:?}", case.state, case.served, Log(case.log.to_vec()))
+    })
+}
+
 // --- What they are held against ---
 
-/// Conversations that fill a context window half as much again.
-fn logs(format: WireFormat, context: u64, runner: &mut TestRunner) -> Vec<Vec<Entry>> {
-    let Log(orderly) = loop {
-        let log = orderly_log(format).new_tree(runner).unwrap().current();
-        if (4..=14).contains(&log.0.len()) {
-            break log;
+/// Conversations that fill a context window half as much again, and whether they are in
+/// order: the others have duplicates, orphans, calls without results, pictures, and blocks
+/// with nothing in them.
+fn logs(format: WireFormat, context: u64, runner: &mut TestRunner) -> Vec<(Vec<Entry>, bool)> {
+    fn one(strategy: &impl Strategy<Value = Log>, runner: &mut TestRunner) -> Vec<Entry> {
+        loop {
+            let Log(log) = strategy.new_tree(runner).unwrap().current();
+            if (4..=14).contains(&log.len()) {
+                return log;
+            }
         }
-    };
-    let mut logs = vec![scaled(format, orderly, context)];
+    }
+    let orderly = one(&orderly_log(format), runner);
+    let mut logs = vec![(scaled(format, orderly, context), true)];
+    for _ in 0..DISORDERLY {
+        let disorderly = one(&histories::log(format, true), runner);
+        logs.push((scaled(format, disorderly, context), false));
+    }
     if format != WireFormat::Opaque {
         let long = long_results(format, context.min(REAL_CONTEXT_MAX));
-        logs.push(if context > REAL_CONTEXT_MAX { scaled(format, long, context) } else { long });
+        logs.push((if context > REAL_CONTEXT_MAX { scaled(format, long, context) } else { long }, true));
     }
     logs
 }
@@ -224,7 +282,7 @@ fn made_smaller(format: WireFormat, log: &[Entry], room: Room, way: Way) -> Case
             Way::Truncate | Way::ForOneRequest => (None, ""),
             Way::LastMessages => (last_messages(&window, 5), ""),
             Way::Snip => {
-                let found = snippable(&window, usable / 4);
+                let found = snippable(&window, SNIP_CHARACTERS, usable / 4);
                 state.snipped = snips(&found, |seq| seq.0 % 3 == 0, window.tokens() / 2, 1);
                 (None, "")
             }
@@ -246,48 +304,52 @@ fn made_smaller(format: WireFormat, log: &[Entry], room: Room, way: Way) -> Case
     Case { format, log, state, room, served }
 }
 
-/// Holds all windows of a way against the invariants; returns how many fit, how many do
-/// not, and how many leave something out or shorten it.
-fn check_all(way: Way) -> [usize; 3] {
+/// What became of windows.
+#[derive(Debug, Default)]
+struct Tally {
+    fit: usize,
+    do_not: usize,
+    /// Those that leave something out or shorten it.
+    smaller: usize,
+    repairs: BTreeSet<RepairKind>,
+}
+
+impl Tally {
+    fn add(&mut self, case: &Case<'_>, fits: bool) {
+        *(if fits { &mut self.fit } else { &mut self.do_not }) += 1;
+        let is_smaller = case.state.cut.as_ref().is_some_and(|cut| cut.omitted_entries > 0)
+            || case.served.items.iter().any(|item| item.origin == Origin::Snipped);
+        self.smaller += usize::from(is_smaller);
+        self.repairs.extend(case.served.repairs.iter().map(|repair| repair.kind));
+    }
+}
+
+/// Holds all windows of a way against the invariants.
+fn check_all(way: Way) -> Tally {
     let mut runner = TestRunner::deterministic();
-    let mut counts = [0; 3];
+    let mut tally = Tally::default();
     for (format, context) in FORMATS.iter().flat_map(|format| CONTEXTS.map(|context| (*format, context))) {
         let profile = ModelProfile { context_window_tokens: context, ..ModelProfile::default() };
         let reserve = (way == Way::ForOneRequest).then_some(context / 2);
         let room = profile.room(reserve, context / 50).unwrap();
         let has_long_results = |log: &Vec<Entry>| log.iter().any(|entry| entry.payload.len() > 1_500);
-        for log in logs(format, context, &mut runner) {
+        for (log, is_orderly) in logs(format, context, &mut runner) {
             // There is nothing to snip in the others, and to shorten texts takes its time.
             if way == Way::Snip && !(has_long_results(&log) && SNIPPED_CONTEXTS.contains(&context)) {
                 continue;
             }
-            let steps = steps(format, &log);
             for at in 1..=log.len() {
                 let case = made_smaller(format, &log[..at], room, way);
-                let told =
-                    || format!("{way:?} {format} {context} at {at}: {:?}\n{:#?}", case.state, case.served);
-                let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    calls_have_their_results(&case);
-                    steps_are_whole(&case, &steps).unwrap();
-                    its_api_takes_it(&case).unwrap();
-                    every_pin_is_shown(&case).unwrap();
-                    it_fits_or_nothing_more_can_leave(&case)
-                }));
-                let fits = held.unwrap_or_else(|_| panic!("{}", told()));
-                counts[usize::from(!fits)] += 1;
-                let is_smaller = case.state.cut.as_ref().is_some_and(|cut| cut.omitted_entries > 0)
-                    || case.served.items.iter().any(|item| item.origin == Origin::Snipped);
-                counts[2] += usize::from(is_smaller);
-                let repairs = &case.served.repairs;
-                assert!(
-                    repairs.iter().all(|repair| repair.kind != RepairKind::ResultAdded),
-                    "an orderly log has no calls to be closed: {}",
-                    told()
-                );
+                let told = format!("{way:?} {format} {context} at {at}");
+                let fits = hold(&case, &steps(format, &log[..at]), true, &told);
+                tally.add(&case, fits);
+                let mut repairs = case.served.repairs.iter();
+                let is_closed = repairs.any(|repair| repair.kind == RepairKind::ResultAdded);
+                assert!(!(is_orderly && is_closed), "an orderly log has no calls to be closed: {told}");
             }
         }
     }
-    counts
+    tally
 }
 
 macro_rules! ways {
@@ -295,14 +357,28 @@ macro_rules! ways {
         $(
             #[test]
             fn $name() {
-                assert!(WAYS.contains(&Way::$way));
-                let [fit, too_large, smaller] = check_all(Way::$way);
-                println!("{fit} fit, {too_large} do not, {smaller} are smaller");
-                assert!(fit > 200 && too_large * 5 < fit && smaller * 4 > fit, "{fit} {too_large} {smaller}");
+                let tally = check_all(Way::$way);
+                println!("{tally:?}");
+                let Tally { fit, do_not, smaller, repairs } = &tally;
+                assert!(*fit > 200 && do_not * 5 < *fit && smaller * 4 > *fit, "{tally:?}");
+                if Way::$way != Way::Snip {
+                    assert!(DISORDER.iter().all(|kind| repairs.contains(kind)), "{tally:?}");
+                    // When all but the newest step left, no interrupted call is there.
+                    let is_closed = repairs.contains(&RepairKind::ResultAdded);
+                    assert_eq!(is_closed, Way::$way != Way::Collapse, "{tally:?}");
+                }
             }
         )*
     };
 }
+
+/// Repairs of logs out of order.
+const DISORDER: [RepairKind; 4] = [
+    RepairKind::OrphanResultOmitted,
+    RepairKind::DuplicateResultOmitted,
+    RepairKind::ResultMoved,
+    RepairKind::EmptyBlockOmitted,
+];
 
 ways! {
     truncated_windows_keep_the_invariants: Truncate,
@@ -311,4 +387,33 @@ ways! {
     summarized_windows_keep_the_invariants: Summarize,
     collapsed_windows_keep_the_invariants: Collapse,
     windows_cut_for_one_request_keep_the_invariants: ForOneRequest,
+}
+
+#[test]
+fn recorded_windows_keep_the_invariants() {
+    /// Every so manyeth cut of a conversation is tried.
+    const APART: usize = 8;
+    let (mut tally, mut number) = (Tally::default(), 0);
+    let found = each_conversation(|format, name, log, is_judged| {
+        // Each cut of some conversation, each way of each conversation of some length.
+        number += 1;
+        for (index, at) in cuts(log.len()).enumerate().skip(number % APART).step_by(APART) {
+            let log = &log[..at];
+            if log.is_empty() {
+                continue;
+            }
+            let tokens: u64 = log.iter().map(|entry| entry.tokens).sum();
+            let profile = ModelProfile {
+                context_window_tokens: (tokens * 2 / 3).max(1_000),
+                ..ModelProfile::default()
+            };
+            let way = WAYS[(number + index / APART) % WAYS.len()];
+            let case = made_smaller(format, log, profile.room(None, 0).unwrap(), way);
+            let told = format!("{way:?} {name} at {at}");
+            let fits = hold(&case, &steps(format, log), is_judged, &told);
+            tally.add(&case, fits);
+        }
+    });
+    println!("{tally:?}");
+    assert!(found == 0 || tally.fit > 200 && tally.smaller > 200, "{tally:?}");
 }

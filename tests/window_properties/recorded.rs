@@ -98,7 +98,8 @@ fn collect(value: Value<'_>, members: &[&str], found: &mut Vec<Vec<Entry>>) {
     value.elements().for_each(|element| collect(element, members, found));
 }
 
-fn cuts(length: usize) -> impl Iterator<Item = usize> {
+/// Cuts of a conversation of so many entries.
+pub(super) fn cuts(length: usize) -> impl Iterator<Item = usize> {
     let step = length.div_ceil(CUTS).max(1);
     (0..length).step_by(step).chain([length.saturating_sub(1), length])
 }
