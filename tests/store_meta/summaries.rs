@@ -24,12 +24,12 @@ async fn pending(meta: &dyn MetaStore, key: &SessionKey) -> Option<(String, Opti
     meta.pending_summary(key).await.unwrap()
 }
 
-fn claimed(token: &str) -> Option<(String, Option<String>)> {
-    Some((token.to_owned(), None))
+fn claimed(token: &str) -> (String, Option<String>) {
+    (token.to_owned(), None)
 }
 
-fn waits(token: &str, body: &str) -> Option<(String, Option<String>)> {
-    Some((token.to_owned(), Some(body.to_owned())))
+fn waits(token: &str, body: &str) -> (String, Option<String>) {
+    (token.to_owned(), Some(body.to_owned()))
 }
 
 async fn a_claim_stands_until_it_expires_and_its_holder_makes_it_longer(database: Database) {
@@ -38,11 +38,11 @@ async fn a_claim_stands_until_it_expires_and_its_holder_makes_it_longer(database
     assert_eq!(pending(meta, &key).await, None);
     assert!(claim(meta, &key, "one", 10, 20).await);
     assert!(!claim(meta, &key, "two", 19, 40).await, "while it lives");
-    assert_eq!(pending(meta, &key).await, claimed("one"));
+    assert_eq!(pending(meta, &key).await, Some(claimed("one")));
     assert!(claim(meta, &key, "one", 19, 30).await);
     assert!(!claim(meta, &key, "two", 29, 40).await);
     assert!(claim(meta, &key, "two", 30, 40).await, "from then on");
-    assert_eq!(pending(meta, &key).await, claimed("two"));
+    assert_eq!(pending(meta, &key).await, Some(claimed("two")));
     assert!(!claim(meta, &key, "one", 31, 50).await, "it lost its claim");
     let other = Line::create(meta, "other").await.key;
     assert!(claim(meta, &other, "one", 31, 50).await, "each session has its own");
@@ -82,10 +82,10 @@ async fn a_summary_is_kept_under_the_claim_that_stands(database: Database) {
     assert!(!meta.keep_summary(&key, "two", "{}").await.unwrap(), "under another's");
     assert!(claim(meta, &key, "two", 20, 30).await);
     assert!(!meta.keep_summary(&key, "one", "{}").await.unwrap(), "under one that was lost");
-    assert_eq!(pending(meta, &key).await, claimed("two"));
+    assert_eq!(pending(meta, &key).await, Some(claimed("two")));
     assert!(meta.keep_summary(&key, "two", "{\"text\": \"ü\"}").await.unwrap());
     assert!(!meta.keep_summary(&key, "two", "{}").await.unwrap(), "once");
-    assert_eq!(pending(meta, &key).await, waits("two", "{\"text\": \"ü\"}"));
+    assert_eq!(pending(meta, &key).await, Some(waits("two", "{\"text\": \"ü\"}")));
 }
 
 async fn a_summary_that_waits_is_not_claimed_over(database: Database) {
@@ -96,7 +96,7 @@ async fn a_summary_that_waits_is_not_claimed_over(database: Database) {
     for token in ["one", "two"] {
         assert!(!claim(meta, &key, token, 1_000, 2_000).await, "however old it is");
     }
-    assert_eq!(pending(meta, &key).await, waits("one", "{}"));
+    assert_eq!(pending(meta, &key).await, Some(waits("one", "{}")));
     meta.drop_summary(&key, "one").await.unwrap();
     assert!(claim(meta, &key, "two", 1_000, 2_000).await);
 }
@@ -110,15 +110,15 @@ async fn a_drop_takes_what_has_its_token_and_nothing_else(database: Database) {
         assert!(claim(meta, key, "one", 10, 20).await);
     }
     meta.drop_summary(&key, "two").await.unwrap();
-    assert_eq!(pending(meta, &key).await, claimed("one"));
+    assert_eq!(pending(meta, &key).await, Some(claimed("one")));
     meta.drop_summary(&key, "one").await.unwrap();
     assert_eq!(pending(meta, &key).await, None);
-    assert_eq!(pending(meta, &other).await, claimed("one"), "another session's");
+    assert_eq!(pending(meta, &other).await, Some(claimed("one")), "another session's");
     // Who read a summary that was taken since does not drop the claim after it.
     assert!(claim(meta, &key, "two", 10, 20).await);
     assert!(meta.keep_summary(&key, "two", "{}").await.unwrap());
     meta.drop_summary(&key, "one").await.unwrap();
-    assert_eq!(pending(meta, &key).await, waits("two", "{}"));
+    assert_eq!(pending(meta, &key).await, Some(waits("two", "{}")));
     meta.drop_summary(&key, "two").await.unwrap();
     assert_eq!(pending(meta, &key).await, None);
 }
@@ -132,5 +132,5 @@ async fn of_tenants_none_touches_the_others_claims(database: Database) {
     assert!(!meta.keep_summary(&foreign, "one", "{}").await.unwrap());
     assert_eq!(pending(meta, &foreign).await, None);
     meta.drop_summary(&foreign, "one").await.unwrap();
-    assert_eq!(pending(meta, &key).await, claimed("one"));
+    assert_eq!(pending(meta, &key).await, Some(claimed("one")));
 }
