@@ -167,4 +167,41 @@ mod tests {
             assert_eq!(error, format!("{name} is not a setting"));
         }
     }
+
+    #[test]
+    fn thresholds_of_compaction_that_are_out_of_order_are_refused() {
+        let cases = [
+            (
+                &["snip_percent=61"][..],
+                Some("prepare_percent: must be at least compaction.snip_percent, which is 61"),
+            ),
+            (
+                &["prepare_percent=71"],
+                Some("summarize_percent: must be at least compaction.prepare_percent, which is 71"),
+            ),
+            (
+                &["collapse_percent=69"],
+                Some("collapse_percent: must be at least compaction.summarize_percent, which is 70"),
+            ),
+            (
+                &["target_percent=71"],
+                Some("summarize_percent: must be at least compaction.target_percent, which is 71"),
+            ),
+            (&["collapse_percent=101"], Some("collapse_percent: must be 0 to 100")),
+            (&["floor_percent=101"], Some("floor_percent: must be 0 to 100")),
+            (
+                &["slot_tokens_max=1999"],
+                Some("slot_tokens_max: must be at least compaction.slot_tokens_min, which is 2000"),
+            ),
+            (&["snip_over_characters=1499"], Some("snip_over_characters: must be at least 1500")),
+            (&["snip_percent=70", "prepare_percent=70", "target_percent=70"], None),
+            (&["collapse_percent=100", "snip_percent=0", "target_percent=0", "slot_tokens_max=2000"], None),
+        ];
+        for (flags, problem) in cases {
+            let flags: Vec<_> = flags.iter().map(|flag| format!("compaction.{flag}")).collect();
+            let loaded = super::super::Settings::load(None, [], &flags);
+            let told = loaded.err().map(|error| error.to_string());
+            assert_eq!(told, problem.map(|problem| format!("compaction.{problem}")));
+        }
+    }
 }

@@ -11,8 +11,10 @@ use turnkeep::rpc::pb;
 #[derive(Debug)]
 pub(crate) struct Demand {
     pub(crate) text: String,
-    /// Whether the test put it there; the others are the recording's own.
-    pub(crate) is_planted: bool,
+    /// Its entry, if the test put it there; the others are the recording's own.
+    pub(crate) planted: Option<u64>,
+    /// Number of the pass by which its entry left the window.
+    pub(crate) left_at: Option<usize>,
 }
 
 /// What a user forbids and demands amid the work, in each language that is looked for.

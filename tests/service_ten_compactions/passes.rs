@@ -93,13 +93,22 @@ pub(crate) async fn ten_passes(service: &Service, play: Play) -> Vec<Pass> {
             break;
         }
         let window = player.turn(turn).await;
-        let planted = player.demands.iter().filter(|demand| demand.is_planted).count();
+        let planted = player.demands.iter().filter(|demand| demand.planted.is_some()).count();
         // Two more after each pass, once no result is waited for.
         if planted < 2 * (player.passes.len() + 1) && window.header.next() != pb::NextStep::ToolResults {
             player.plant(planted).await;
         }
     }
     assert!(player.passes.len() >= PASSES, "only {} compactions", player.passes.len());
+    // What the last window shows where it was said is the lesser part; all else left once,
+    // and was found again.
+    let planted: Vec<_> = player.demands.iter().filter(|demand| demand.planted.is_some()).collect();
+    let there: Vec<_> = planted.iter().filter(|demand| demand.left_at.is_none()).collect();
+    assert!(
+        planted.len() > 10 && there.len() * 2 < planted.len(),
+        "{there:#?} of {} never left",
+        planted.len()
+    );
     let log = service.read(SESSION).await;
     assert_eq!(log.entries.len(), player.entries, "the log is whole");
     player.passes
@@ -130,7 +139,8 @@ impl Player<'_> {
 
     async fn plant(&mut self, number: usize) {
         let text = PLANTED[number % PLANTED.len()];
-        self.demands.push(Demand { text: text.to_owned(), is_planted: true });
+        let planted = Some(self.entries as u64 + 1);
+        self.demands.push(Demand { text: text.to_owned(), planted, left_at: None });
         let said = format!("One more thing.\n\n{text}\n\nNow go on, please.");
         self.turn(vec![message(user(self.play.format, &said))]).await;
     }
@@ -141,7 +151,7 @@ impl Player<'_> {
             for found in literals::find([&said]).constraints {
                 let known = |demand: &Demand| demand.text.contains(&found.text);
                 if !self.demands.iter().any(known) {
-                    self.demands.push(Demand { text: found.text, is_planted: false });
+                    self.demands.push(Demand { text: found.text, planted: None, left_at: None });
                 }
             }
         }
@@ -190,8 +200,16 @@ impl Player<'_> {
         }
         let lost: Vec<_> = self.demands.iter().filter(|demand| !text.contains(&demand.text)).collect();
         assert!(lost.is_empty(), "{lost:#?} are not in the window after {}", compaction.name);
+        let leaves = |seq: u64| seq < compaction.first_kept_seq && !compaction.kept_seqs.contains(&seq);
+        let pass = self.passes.len() + 1;
+        for demand in self.demands.iter_mut().filter(|demand| demand.planted.is_some_and(leaves)) {
+            demand.left_at.get_or_insert(pass);
+        }
+        let left = self.demands.iter().filter(|demand| demand.left_at == Some(pass)).count();
         let audited = compaction.audit.iter().find(|tally| tally.subject == "constraint");
-        assert_eq!(audited.map_or(0, |tally| tally.lost), 0, "{:#?}", compaction.losses);
+        let [kept, lost] = audited.map_or([0, 0], |tally| [tally.kept, tally.lost]);
+        assert_eq!(lost, 0, "{:#?}", compaction.losses);
+        assert!(kept >= left as u64, "{left} demands left, and {kept} were looked for");
 
         let of_slot = |item: &&pb::WindowItem| matches!(item.origin(), ItemOrigin::Summary | ItemOrigin::Pin);
         let slots: Vec<_> = window.items.iter().filter(of_slot).map(|item| item.tokens).collect();
