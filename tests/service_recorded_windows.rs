@@ -212,7 +212,9 @@ async fn play(service: &Service, id: &str, recording: &Recording, path: pb::Comp
             window.items.iter().map(|item| serde_json::from_slice(&item.payload).unwrap()).collect();
         if has_pin {
             let mut text = String::new();
-            items.iter().for_each(|item| strings(item, &mut text));
+            for item in &items {
+                strings(item, &mut text);
+            }
             assert!(text.contains(PIN), "{told} at {version}: {items:#?}");
         }
         let is_complete = window.header.next() == pb::NextStep::Model;

@@ -99,7 +99,7 @@ async fn truncations_keep_what_was_demanded(backend: Backend) {
 
 async fn what_was_demanded_stays_with_a_summarizer_that_drops_everything(backend: Backend) {
     let llm = Llm::start([Step::ok(&openai_answer(NOTHING, "stop"))]).await;
-    for compactions in of_recordings(backend, Interactive, with_model(&llm.url, "m")).await {
+    for compactions in Box::pin(of_recordings(backend, Interactive, with_model(&llm.url, "m"))).await {
         for compaction in compactions {
             assert_eq!((compaction.kind(), compaction.summary.as_str()), (Summarize, NOTHING));
         }
@@ -108,7 +108,7 @@ async fn what_was_demanded_stays_with_a_summarizer_that_drops_everything(backend
 
 async fn what_was_demanded_stays_with_a_summarizer_that_fails(backend: Backend) {
     let llm = Llm::start([Step::status(400, &json!({"error": {"message": "no"}}))]).await;
-    for compactions in of_recordings(backend, Interactive, with_model(&llm.url, "m")).await {
+    for compactions in Box::pin(of_recordings(backend, Interactive, with_model(&llm.url, "m"))).await {
         for compaction in compactions {
             assert_eq!(compaction.kind(), Collapse);
             assert_ne!(compaction.summary, "", "the extract");
