@@ -155,6 +155,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
         "rpc::transcript_service",
         &["rpc::admission", "rpc::convert", "rpc::observe", "rpc::pb", "rpc::search"],
     ),
+    ("settings::tests", &["settings::variables"]),
     ("store::faulty", &["store::blob"]),
     ("store::local", &["store::blob"]),
     ("store::metered", &["store::blob"]),
