@@ -1,6 +1,6 @@
 //! Turns and the journal.
 
-use crate::stores::{Database, Line, branch_id, generation, key, on_both_databases};
+use crate::stores::{Database, Line, branch_id, eventually, generation, key, on_both_databases};
 use futures::future::join_all;
 use std::time::Duration;
 use turnkeep::clock::{self, Micros};
@@ -383,4 +383,36 @@ async fn a_tip_shows_one_moment(database: Database) {
         }
     }
     writing.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tip_reads_its_turn_alone_though_postgres_planned_it_on_empty_tables() {
+    const TURNS: u64 = 100;
+    const TIPS: u64 = 50;
+    let Some(database) = Database::postgres().await else { return };
+    database.execute("ALTER TABLE turn SET (autovacuum_enabled = off)").await;
+    database.execute("ALTER TABLE journal SET (autovacuum_enabled = off)").await;
+    let fetched = async || -> u64 {
+        let sql = "SELECT CAST(sum(idx_tup_fetch + seq_tup_read) AS BIGINT) FROM pg_stat_user_tables \
+                   WHERE schemaname = current_schema() AND relname IN ('turn', 'journal')";
+        database.rows(sql).await[0][0].parse().unwrap()
+    };
+    let reader = database.with_writers(1).await;
+    // After five executions Postgres keeps a plan, whatever the tables hold later.
+    for _ in 0..10 {
+        assert!(reader.tip(&key("s"), Some(Version(0))).await.unwrap().is_none());
+    }
+    let mut line = Line::create(database.meta.as_ref(), "s").await;
+    for i in 1..=TURNS {
+        line.append(database.meta.as_ref(), &format!("r{i}")).await;
+    }
+    let newest = Version(TURNS - 1);
+    for _ in 0..TIPS {
+        let tip = reader.tip(&line.key, Some(newest)).await.unwrap().unwrap();
+        assert_eq!((tip.turn.version, tip.journal.len()), (Version(TURNS), 1));
+    }
+    // What a connection has read it tells when it closes.
+    drop(reader);
+    eventually("the reader's figures", async || (fetched().await >= 2 * TIPS).then_some(())).await;
+    assert!(fetched().await <= 2 * TIPS + 20 * TURNS, "{} rows", fetched().await);
 }

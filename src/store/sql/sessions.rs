@@ -171,13 +171,62 @@ macro_rules! tip_columns {
     };
 }
 
+/// Joins rows that have a key, or a beginning of one, that the tables before them give.
+///
+/// For Postgres it is a query of its own (which `OFFSET 0` keeps it), so that all of
+/// the key is looked up: a statement is planned once for a connection, perhaps while
+/// the tables are empty, where a part of the key costs as much as the whole, and each
+/// restore would read all turns of its branch until the table is analyzed.
+macro_rules! joined {
+    (postgres, $join:literal, $table:literal, $key:literal) => {
+        concat!(
+            $join,
+            " LATERAL (SELECT * FROM ",
+            $table,
+            " WHERE ",
+            $key,
+            " OFFSET 0) ",
+            $table,
+            " ON TRUE "
+        )
+    };
+    (sqlite, $join:literal, $table:literal, $key:literal) => {
+        concat!($join, " ", $table, " ON ", $key, " ")
+    };
+}
+
 /// The tables of a tip but for the journal.
 macro_rules! tip_tables {
-    () => {
-        " FROM head \
-         JOIN session ON session.tenant = head.tenant AND session.session_id = head.session_id \
-         JOIN branch ON branch.tenant = head.tenant AND branch.branch_id = head.branch_id \
-         JOIN turn ON turn.tenant = head.tenant AND turn.branch_id = head.branch_id AND turn.version = head.version "
+    ($dialect:ident) => {
+        concat!(
+            " FROM head \
+             JOIN session ON session.tenant = head.tenant AND session.session_id = head.session_id ",
+            joined!(
+                $dialect,
+                "JOIN",
+                "branch",
+                "branch.tenant = head.tenant AND branch.branch_id = head.branch_id"
+            ),
+            joined!(
+                $dialect,
+                "JOIN",
+                "turn",
+                "turn.tenant = head.tenant AND turn.branch_id = head.branch_id AND turn.version = head.version"
+            ),
+        )
+    };
+}
+
+/// A query of tips: more columns, a table more, and what comes after the tables.
+macro_rules! tip_query {
+    ($columns:expr, $(joined: ($($joined:tt)+),)? $rest:literal) => {
+        Sql::each(
+            tip_query!(@ postgres, $columns, [$(joined!(postgres, $($joined)+))?], $rest),
+            tip_query!(@ sqlite, $columns, [$(joined!(sqlite, $($joined)+))?], $rest),
+        )
+    };
+    (@ $dialect:ident, $columns:expr, [$($joined:expr)?], $rest:literal) => {
+        concat!("SELECT ", tip_columns!(), $columns, tip_tables!($dialect), $($joined,)? $rest)
     };
 }
 
@@ -199,25 +248,20 @@ pub(super) async fn tip(
 ) -> Result<Option<Tip>, StoreError> {
     let mut rows = match journal_after {
         None => {
-            let sql = Sql::both(concat!(
-                "SELECT ",
-                tip_columns!(),
-                tip_tables!(),
-                "WHERE head.tenant = $1 AND head.session_id = $2 AND head.deleted = 0"
-            ));
+            let sql =
+                tip_query!("", "WHERE head.tenant = $1 AND head.session_id = $2 AND head.deleted = 0");
             db.query(Lane::Read, sql, args![&key.tenant, &key.session]).await?
         }
         Some(after) => {
-            let sql = Sql::both(concat!(
-                "SELECT ",
-                tip_columns!(),
-                ", ",
-                rows::journal_columns!("journal"),
-                tip_tables!(),
-                "LEFT JOIN journal ON journal.tenant = head.tenant AND journal.branch_id = head.branch_id \
-                 AND journal.version > $3 \
-                 WHERE head.tenant = $1 AND head.session_id = $2 AND head.deleted = 0 ORDER BY journal.version"
-            ));
+            let sql = tip_query!(
+                concat!(", ", rows::journal_columns!("journal")),
+                joined: (
+                    "LEFT JOIN",
+                    "journal",
+                    "journal.tenant = head.tenant AND journal.branch_id = head.branch_id AND journal.version > $3"
+                ),
+                "WHERE head.tenant = $1 AND head.session_id = $2 AND head.deleted = 0 ORDER BY journal.version"
+            );
             db.query(Lane::Read, sql, args![&key.tenant, &key.session, after]).await?
         }
     }
@@ -247,10 +291,8 @@ pub(super) async fn list(
     tenant: &TenantId,
     query: &SessionQuery,
 ) -> Result<Vec<Tip>, StoreError> {
-    let sql = Sql::both(concat!(
-        "SELECT ",
-        tip_columns!(),
-        tip_tables!(),
+    let sql = tip_query!(
+        "",
         "WHERE head.tenant = $1 AND head.deleted = 0 \
          AND ($2 IS NULL OR session.path = $2) \
          AND session.created_at >= $3 AND session.created_at < $4 AND head.updated_at >= $5 \
@@ -264,7 +306,7 @@ pub(super) async fn list(
          AND ($14 IS NULL OR EXISTS (SELECT 1 FROM session_label l WHERE l.tenant = head.tenant \
               AND l.session_id = head.session_id AND l.label_key = $14 AND l.label_value = $15)) \
          ORDER BY session.created_at DESC, session.session_id DESC LIMIT $16"
-    ));
+    );
     let (after_time, after_id) = match &query.after {
         Some((time, id)) => (time.0, id.as_str()),
         None => (i64::MAX, ""),
