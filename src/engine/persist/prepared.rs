@@ -51,7 +51,10 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
     let mut is_message_stripped = false;
     let mut refs = Refs::default();
     let mut entries = Vec::with_capacity(request.input.entries().len());
+    let mut contents = Vec::with_capacity(request.input.entries().len());
     for (index, entry) in request.input.entries().iter().enumerate() {
+        let content = format::canonical_digest(&entry.payload);
+        contents.push(content);
         let rule = entry.kind.stripped_as().or_else(|| rules.matching(&session.strip_rules, &entry.payload));
         if let Some(rule) = rule {
             is_message_stripped |= entry.kind == EntryKind::Message;
@@ -74,7 +77,7 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
         };
         entries.push(Prepared {
             index,
-            content: format::canonical_digest(&payload),
+            content,
             tokens,
             reading,
             payload,
@@ -88,7 +91,7 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
         entries,
         stripped: stripped.into_values().collect(),
         is_message_stripped,
-        request_digest: digest_of(request),
+        request_digest: digest_of(request, &contents),
         refs,
     }
 }

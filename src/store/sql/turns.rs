@@ -61,13 +61,13 @@ const APPEND: Sql = Sql::each(
     concat!(
         "WITH moved AS (",
         move_head!(),
-        "RETURNING version), turned AS (",
-        insert_turn!(),
-        append_turn!(),
-        "FROM moved), journaled AS (",
+        "RETURNING version), journaled AS (",
         insert_journal!(),
         append_journal!(),
-        "FROM moved WHERE $31 = 1) SELECT version FROM moved",
+        "FROM moved WHERE $31 = 1) ",
+        insert_turn!(),
+        append_turn!(),
+        "FROM moved RETURNING version",
     ),
     // `changes()` are the rows that the statement before has written.
     concat!(
