@@ -134,6 +134,10 @@ def facts_of(id, provider, entry):
     split = provider == "google" or (provider == "openai" and window + (output or 0) in SPLIT_WINDOWS)
     facts = {"window": window, "output": output, "split": split or None}
     facts["tokenizer"] = tokenizer(id)
+    # Of documents it says only where they are taken, and it has no sizes of either:
+    # those are in src/tokens/provider_limits.json, by hand.
+    facts["images"] = truth(entry.get("supports_vision"))
+    facts["documents"] = truth(entry.get("supports_pdf_input"))
     facts["prices"] = prices(entry)
     facts["retires"] = entry.get("deprecation_date")
     return {key: value for key, value in facts.items() if value is not None}
@@ -183,6 +187,10 @@ def tokenizer(id):
 
 def whole(value):
     return value if isinstance(value, int) and value > 0 else None
+
+
+def truth(value):
+    return value if isinstance(value, bool) else None
 
 
 def quoted(text):

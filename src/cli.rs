@@ -131,7 +131,7 @@ impl Remote {
 #[command(next_help_heading = "Model profile")]
 struct ProfileArgs {
     /// A profile of the service's settings
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "context_window", "max_output", "tokenizer", "image_bytes", "image_pixels", "document_bytes"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "context_window", "max_output", "tokenizer", "image_bytes", "image_pixels", "document_bytes", "images", "documents"])]
     profile: Option<String>,
     /// Name of the model; what `turnkeep models` knows of it holds where nothing is given
     #[arg(long)]
@@ -154,6 +154,12 @@ struct ProfileArgs {
     /// Bytes of an inline document that its API takes
     #[arg(long, value_name = "BYTES")]
     document_bytes: Option<u64>,
+    /// Whether it takes pictures at all
+    #[arg(long, value_name = "true|false")]
+    images: Option<bool>,
+    /// Whether it takes documents at all
+    #[arg(long, value_name = "true|false")]
+    documents: Option<bool>,
 }
 
 fn parse_tokenizer(name: &str) -> Result<pb::Tokenizer, String> {
@@ -191,17 +197,15 @@ impl ProfileArgs {
     }
 
     fn media_limits(&self, current: Option<pb::MediaLimits>) -> Option<pb::MediaLimits> {
-        let [image_bytes, image_pixels, document_bytes] =
-            [self.image_bytes, self.image_pixels, self.document_bytes];
-        if [image_bytes, image_pixels, document_bytes] == [None; 3] {
-            return current;
-        }
-        let current = current.unwrap_or_default();
-        Some(pb::MediaLimits {
-            image_bytes: image_bytes.unwrap_or(current.image_bytes),
-            image_pixels: image_pixels.unwrap_or(current.image_pixels),
-            document_bytes: document_bytes.unwrap_or(current.document_bytes),
-        })
+        let before = current.unwrap_or_default();
+        let changed = pb::MediaLimits {
+            image_bytes: self.image_bytes.unwrap_or(before.image_bytes),
+            image_pixels: self.image_pixels.unwrap_or(before.image_pixels),
+            document_bytes: self.document_bytes.unwrap_or(before.document_bytes),
+            images: self.images.or(before.images),
+            documents: self.documents.or(before.documents),
+        };
+        if changed == before { current } else { Some(changed) }
     }
 
     /// The profile of a new session.

@@ -70,7 +70,7 @@ pub use outputs::OutputPage;
 pub use pattern::Pattern;
 pub use persist::{Compaction, Input, NewEntry, OffloadedResult, PersistReply, PersistRequest, Stripped};
 pub use read::{LogRange, ReadHeader};
-pub use read_output::{OutputPart, OutputPiece, OutputRange, PageEnd, PageSize, ReadOutput};
+pub use read_output::{OutputPart, OutputPiece, OutputRange, PageEnd, PageSize, ReadOutput, page_characters};
 pub use rebuild::{RebuildReport, rebuild};
 pub use restore::{Change, FullReason, RestoreRequest, Restored, WindowHeader};
 pub use rewind::RewindRequest;

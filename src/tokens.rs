@@ -6,6 +6,7 @@
 //! format.
 
 pub mod catalogue;
+pub mod provider_limits;
 
 mod estimate;
 mod exact;

@@ -233,10 +233,16 @@ async fn a_session_s_configuration_is_changed(backend: Backend) {
     let known = json!({"model": "gpt-4o", "context_window_tokens": 128_000, "max_output_tokens": 16_384});
     assert_has(&update(&["--model", "gpt-4o"]), &known);
     assert_has(&update(&["--model", "m", "--context-window", "200"]), &json!({"context_window_tokens": 200}));
-    let limits = json!({"image_bytes": 9000, "image_pixels": 0, "document_bytes": 0});
-    assert_has(&update(&["--image-bytes", "9000"]), &json!({"model": "m", "media_limits": limits}));
-    let limits = json!({"image_bytes": 9000, "image_pixels": 700, "document_bytes": 8000});
-    let changed = update(&["--image-pixels", "700", "--document-bytes", "8000"]);
+    let limits = |image_pixels: u64, document_bytes: u64, images: Option<bool>| {
+        json!({"image_bytes": 9000, "image_pixels": image_pixels, "document_bytes": document_bytes,
+            "images": images, "documents": null})
+    };
+    assert_has(
+        &update(&["--image-bytes", "9000"]),
+        &json!({"model": "m", "media_limits": limits(8_000, 24_000_000, None)}),
+    );
+    let changed = update(&["--image-pixels", "700", "--document-bytes", "8000", "--images", "false"]);
+    let limits = limits(700, 8_000, Some(false));
     assert_has(&changed, &json!({"max_output_tokens": 16_384, "media_limits": limits}));
     let told = update(&["--label", "a=1", "--label", "b=2", "--path", "batch"]);
     let labels = json!({"import.source": "anthropic", "a": "1", "b": "2"});

@@ -249,6 +249,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("summary::literals", &["summary::said"]),
     ("summary::literals::scan", &["summary::literals::words"]),
     ("summary::prompt", &["summary::fit", "summary::ledger", "summary::said"]),
+    ("tokens::provider_limits", &["tokens::catalogue"]),
     (
         "window::assembler",
         &[

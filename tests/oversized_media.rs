@@ -8,8 +8,9 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use turnkeep::format::{self, with_values};
-use turnkeep::model::{MediaLimits, WireFormat};
+use turnkeep::model::{MediaLimits, ModelProfile, WireFormat};
 use turnkeep::preview::oversized_media;
+use turnkeep::tokens::provider_limits::media_limits;
 
 const FORMATS: [WireFormat; 5] = [
     WireFormat::OpenaiChat,
@@ -21,7 +22,17 @@ const FORMATS: [WireFormat; 5] = [
 
 const REFERENCE: &str = "turnkeep://sessions/s/outputs/0123456789abcdef0123456789abcdef";
 
-const LIMITS: MediaLimits = MediaLimits { image_bytes: 4_096, image_pixels: 200, document_bytes: 5_000 };
+const LIMITS: MediaLimits = MediaLimits {
+    image_bytes: 4_096,
+    image_pixels: 200,
+    document_bytes: 5_000,
+    images: None,
+    documents: None,
+};
+
+fn limits_of(format: WireFormat) -> MediaLimits {
+    media_limits(&ModelProfile::default(), format)
+}
 
 /// A block of a message.
 #[derive(Clone, Debug)]
@@ -275,7 +286,7 @@ fn a_text_says_what_was_there_and_why_it_is_not_shown() {
         json!({"type": "base64", "media_type": "image/png", "data": STANDARD.encode(png(9_000, 10, 40))});
     let image = json!({"type": "image", "source": source, "cache_control": {"type": "ephemeral"}});
     let payload = json!({"role": "user", "content": [image]}).to_string();
-    let found = oversized_media(format, payload.as_bytes(), MediaLimits::default());
+    let found = oversized_media(format, payload.as_bytes(), limits_of(format));
     let [media] = &found[..] else { panic!("{found:?}") };
     let block: Value = serde_json::from_str(&media.replaced(REFERENCE)).unwrap();
     let note = format!(
@@ -290,14 +301,13 @@ fn a_text_says_what_was_there_and_why_it_is_not_shown() {
 
 #[test]
 fn the_limits_of_each_api_are_the_defaults_and_what_is_at_them_stays() {
-    let limits = |format| MediaLimits::default().or_of_format(format);
     for (format, image, document) in [
         (WireFormat::AnthropicMessages, 3_932_160_usize, 24_000_000_usize),
         (WireFormat::BedrockConverse, 3_750_000, 4_500_000),
         (WireFormat::GeminiContents, 15_000_000, 15_000_000),
     ] {
         assert_eq!(
-            [limits(format).image_bytes, limits(format).document_bytes],
+            [limits_of(format).image_bytes, limits_of(format).document_bytes],
             [image as u64, document as u64]
         );
         for more in [0, 1] {
@@ -305,17 +315,35 @@ fn the_limits_of_each_api_are_the_defaults_and_what_is_at_them_stays() {
             let document = Block::Document { bytes: vec![7; document + more], encoding: Encoding::Standard };
             for block in [image, document] {
                 let payload = message(format, &json!([block.json(format)]), false).to_string();
-                let found = oversized_media(format, payload.as_bytes(), MediaLimits::default());
+                let found = oversized_media(format, payload.as_bytes(), limits_of(format));
                 assert_eq!(found.len(), more, "{format:?} {}", block.media_type());
             }
         }
     }
     // The longest Base64 that Anthropic takes.
     assert_eq!(STANDARD.encode(vec![0; 3_932_160]).len(), 5_242_880);
-    // Only what is given is another.
-    let own = MediaLimits { document_bytes: 9_000, ..MediaLimits::default() };
-    let expected = MediaLimits { document_bytes: 9_000, ..MediaLimits::of_format(WireFormat::OpenaiChat) };
-    assert_eq!(own.or_of_format(WireFormat::OpenaiChat), expected);
+}
+
+#[test]
+fn what_a_model_does_not_take_gives_way_whatever_its_size() {
+    for format in FORMATS {
+        let blocks = [
+            Block::Image { bytes: png(3, 5, 40), encoding: Encoding::Standard },
+            Block::Document { bytes: vec![7; 3], encoding: Encoding::Standard },
+        ];
+        for (block, what) in blocks.iter().zip(["picture", "document"]) {
+            let payload = message(format, &json!([block.json(format)]), false).to_string();
+            let limits =
+                |is_taken| MediaLimits { images: is_taken, documents: is_taken, ..limits_of(format) };
+            let found = |limits| oversized_media(format, payload.as_bytes(), limits);
+            assert!(found(limits(None)).is_empty() && found(limits(Some(true))).is_empty(), "{format:?}");
+            let refused = found(limits(Some(false)));
+            let [media] = &refused[..] else { panic!("{format:?} {what}: {refused:?}") };
+            let text = media.replaced(REFERENCE);
+            let reason = format!("It is not shown because the model takes no {what}s. To read it");
+            assert!(text.contains(&reason), "{format:?}: {text}");
+        }
+    }
 }
 
 #[test]

@@ -34,6 +34,7 @@ on_all_backends!(
     every_version_that_is_listed_can_be_read,
 );
 on_embedded_backend!(
+    a_session_shows_the_limits_that_apply_in_it,
     a_profile_is_taken_from_the_settings_by_its_name,
     a_known_model_s_limits_need_not_be_given,
     pages_stay_within_what_every_client_takes,
@@ -97,6 +98,7 @@ async fn a_session_is_returned_as_it_was_created(backend: Backend) {
         stored_bytes: Some(0),
         create_time: Some(created),
         update_time: Some(updated),
+        applied_limits: made.applied_limits,
         ..given
     };
     assert_ne!(made.etag, "");
@@ -379,6 +381,60 @@ async fn every_version_that_is_listed_can_be_read(backend: Backend) {
     }
 }
 
+async fn a_session_shows_the_limits_that_apply_in_it(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let given = |model: &str, limit, media| {
+        let profile = pb::ModelProfile {
+            model: model.to_owned(),
+            context_window_tokens: 9_000,
+            tool_result_limit: limit,
+            media_limits: media,
+            ..Default::default()
+        };
+        pb::Session { profile: Some(profile), ..of_format(OpenaiChat) }
+    };
+    let results = |length, reserve, head_percent| pb::ToolResultLimit {
+        length,
+        reserve: Some(reserve),
+        unit: pb::LengthUnit::Characters.into(),
+        preview_length: None,
+        head_percent: Some(head_percent),
+    };
+    let media = |image_bytes, image_pixels, document_bytes, images| pb::MediaLimits {
+        image_bytes,
+        image_pixels,
+        document_bytes,
+        images,
+        documents: None,
+    };
+    let limit = pb::ToolResultLimit { length: 5_000, head_percent: Some(70), ..Default::default() };
+    let own = pb::MediaLimits { image_pixels: 700, images: Some(true), ..Default::default() };
+    let cases = [
+        ("unheard-of", None, None, results(100_000, 20_000, 50), media(20_000_000, 0, 50_000_000, None)),
+        ("o3-mini", None, None, results(100_000, 20_000, 50), media(20_000_000, 0, 50_000_000, Some(false))),
+        (
+            "o3-mini",
+            Some(limit),
+            Some(own),
+            results(5_000, 1_000, 70),
+            media(20_000_000, 700, 50_000_000, Some(true)),
+        ),
+    ];
+    for (i, (model, limit, own, tool_result_limit, media_limits)) in cases.into_iter().enumerate() {
+        let session = service.create(&format!("s{i}"), given(model, limit, own)).await;
+        let expected = pb::AppliedLimits {
+            tool_result_limit: Some(tool_result_limit),
+            media_limits: Some(media_limits),
+            // A result's message has an envelope, and a text may get one of its worker's.
+            page_characters: session.applied_limits.unwrap().page_characters,
+        };
+        let length_max = tool_result_limit.length - tool_result_limit.reserve();
+        assert!((length_max / 2..length_max).contains(&expected.page_characters), "{expected:?}");
+        assert_eq!(session.applied_limits, Some(expected), "{model}");
+        assert_eq!(session.profile.unwrap().media_limits, own, "what is not said is not made to be");
+    }
+}
+
 async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
     let service = Service::start_with(&backend, |settings| {
         let profile = ModelProfile {
@@ -409,7 +465,7 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
             ..Default::default()
         }),
         prices: None,
-        media_limits: Some(pb::MediaLimits { image_bytes: 9_000, image_pixels: 0, document_bytes: 0 }),
+        media_limits: Some(pb::MediaLimits { image_bytes: 9_000, ..Default::default() }),
     };
     assert_eq!(service.create("s", named("small")).await.profile, Some(expected.clone()));
     assert_eq!(service.window(SESSION).await.header.profile, Some(expected.clone()));
@@ -426,7 +482,7 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
     let created = service.create("limited", limited).await;
     let limited = pb::ModelProfile { tool_result_limit: Some(limit), ..expected.clone() };
     assert_eq!(created.profile, Some(limited));
-    let limits = pb::MediaLimits { image_bytes: 4_096, image_pixels: 1, document_bytes: 0 };
+    let limits = pb::MediaLimits { image_bytes: 4_096, image_pixels: 1, ..Default::default() };
     let mut limited = named("small");
     limited.profile.as_mut().unwrap().media_limits = Some(limits);
     let created = service.create("limited-media", limited).await;
@@ -434,7 +490,7 @@ async fn a_profile_is_taken_from_the_settings_by_its_name(backend: Backend) {
     for (image_bytes, document_bytes, field) in [(4_095, 0, "image_bytes"), (0, 1, "document_bytes")] {
         let mut wrong = named("small");
         wrong.profile.as_mut().unwrap().media_limits =
-            Some(pb::MediaLimits { image_bytes, image_pixels: 0, document_bytes });
+            Some(pb::MediaLimits { image_bytes, document_bytes, ..Default::default() });
         let refusal = service.try_create("t", wrong).await.unwrap_err();
         assert_eq!(refusal.metadata("field"), format!("session.profile.media_limits.{field}"));
     }

@@ -34,8 +34,20 @@ impl Models {
         if self.json {
             return found.into_iter().try_for_each(print_json);
         }
-        let head =
-            ["MODEL", "PROVIDER", "WINDOW", "OUTPUT", "TOKENIZER", "IN", "OUT", "READ", "WRITE", "RETIRES"];
+        let head = [
+            "MODEL",
+            "PROVIDER",
+            "WINDOW",
+            "OUTPUT",
+            "TOKENIZER",
+            "IMAGES",
+            "DOCUMENTS",
+            "IN",
+            "OUT",
+            "READ",
+            "WRITE",
+            "RETIRES",
+        ];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         rows.extend(found.into_iter().map(row));
         print(&table(&rows))
@@ -44,6 +56,9 @@ impl Models {
 
 fn row(facts: &ModelFacts) -> Vec<String> {
     let price = |price: Option<Price>| price.map_or_else(String::new, |price| f64::from(price).to_string());
+    let taken = |is_taken: Option<bool>| {
+        is_taken.map_or("", |is_taken| if is_taken { "yes" } else { "no" }).to_owned()
+    };
     let prices = facts.prices;
     let tokenizer = match facts.tokenizer {
         Tokenizer::O200k => "o200k",
@@ -56,6 +71,8 @@ fn row(facts: &ModelFacts) -> Vec<String> {
         facts.window.to_string(),
         facts.output.map_or_else(String::new, |output| output.to_string()),
         tokenizer.to_owned(),
+        taken(facts.images),
+        taken(facts.documents),
         price(prices.map(|prices| prices.input)),
         price(prices.map(|prices| prices.output)),
         price(prices.and_then(|prices| prices.cache_read)),

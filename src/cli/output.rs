@@ -109,7 +109,16 @@ pub(super) fn session_json(session: &pb::Session) -> serde_json::Value {
         "model": session.profile.as_ref().map(|profile| &profile.model),
         "context_window_tokens": session.profile.as_ref().map(|profile| profile.context_window_tokens),
         "max_output_tokens": session.profile.as_ref().map(|profile| profile.max_output_tokens),
-        "media_limits": session.profile.as_ref().and_then(|profile| profile.media_limits).map(|limits| {
+        "tool_result_limit": limits.tool_result_limit.map(|limit| {
+            serde_json::json!({
+                "length": limit.length,
+                "reserve": limit.reserve,
+                "unit": name(limit.unit().as_str_name(), "LENGTH_UNIT_"),
+                "preview_length": limit.preview_length,
+                "head_percent": limit.head_percent,
+            })
+        }),
+        "media_limits": limits.media_limits.map(|limits| {
             serde_json::json!({
                 "image_bytes": limits.image_bytes,
                 "image_pixels": limits.image_pixels,
@@ -156,3 +165,6 @@ mod tests {
         assert_eq!(time(Some(&Timestamp { seconds: 0, nanos: 500_000_000 })), "1970-01-01T00:00:00.5Z");
     }
 }
+    let limits = session.applied_limits.unwrap_or_default();
+                "images": limits.images,
+                "documents": limits.documents,

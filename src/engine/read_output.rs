@@ -4,7 +4,7 @@ use super::output_blob::Frames;
 use super::{Engine, Error};
 use crate::codec::output::{Frame, Index};
 use crate::limits::OUTPUT_PAGE_BYTES_MAX;
-use crate::model::{LengthUnit, Output, OutputName, TenantId, Tokenizer, WireFormat};
+use crate::model::{LengthUnit, Output, OutputName, TenantId, Tokenizer, ToolResultLimit, WireFormat};
 use crate::preview::{Escaped, Measure as _, ToolResult, fitting_prefix};
 use crate::store::meta::SessionKey;
 use crate::tokens::TokenCounter;
@@ -123,19 +123,24 @@ impl Engine {
         Ok((output, parts.map_ok(|parts| stream::iter(parts).map(Ok)).try_flatten()))
     }
 
-    /// Characters that a page may have, as they are written in a tool result. A
-    /// token is a character at least.
+    /// Characters that a page may have in a session.
     pub(super) async fn page_characters(&self, key: &SessionKey) -> Result<u64, Error> {
-        /// A page has that many at least, whatever the limit.
-        const LEAST: u64 = 256;
         let tip = self.inner.meta.tip(key, None).await?;
         // A deleted session, of which a fork still has the output, has no profile.
         let format = tip.as_ref().map_or(WireFormat::Opaque, |tip| tip.session.format);
         let limit = tip.and_then(|tip| tip.session.profile.tool_result_limit).unwrap_or_default();
-        let counter = TokenCounter::new(format, Tokenizer::of_format(format));
-        let result = ToolResult::new(format, "", "", LengthUnit::Characters, counter);
-        Ok(limit.length_max_of_text().saturating_sub(result.envelope()).max(LEAST))
+        Ok(page_characters(format, &limit))
     }
+}
+
+/// Characters that a page may have, as they are written in a tool result, of a session
+/// with that limit. A token is a character at least.
+pub fn page_characters(format: WireFormat, limit: &ToolResultLimit) -> u64 {
+    /// A page has that many at least, whatever the limit.
+    const LEAST: u64 = 256;
+    let counter = TokenCounter::new(format, Tokenizer::of_format(format));
+    let result = ToolResult::new(format, "", "", LengthUnit::Characters, counter);
+    limit.length_max_of_text().saturating_sub(result.envelope()).max(LEAST)
 }
 
 /// The next parts of an answer, and what the others are made of.

@@ -98,8 +98,8 @@ impl ToolResultLimit {
     }
 }
 
-/// How large pictures and documents may be whose data stand in the messages. 0 stands
-/// for what [`MediaLimits::of_format`] has.
+/// What is taken of pictures and documents whose data stand in the messages. 0 stands for
+/// what is known of the model and its API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MediaLimits {
@@ -109,49 +109,12 @@ pub struct MediaLimits {
     pub image_pixels: u64,
     /// Bytes of a document, without the Base64.
     pub document_bytes: u64,
-}
-
-impl MediaLimits {
-    /// What the APIs take, by their documentation. Where that says MB it is taken for
-    /// a million bytes, unless the API's errors say otherwise. Limits of a request as a
-    /// whole, such as on the number of pictures or pages, are not among these.
-    ///
-    /// - Anthropic: a picture of 5 MiB of Base64 (an error names
-    ///   5242880 bytes as the maximum) and 8000 pixels; a request of 32 MB, and so a document of 24.
-    ///   <https://docs.anthropic.com/en/docs/vision>,
-    ///   <https://docs.anthropic.com/en/docs/build-with-claude/pdf-support>
-    /// - Bedrock: a picture of 3.75 MB and 8000 pixels, a document of 4.5 MB, which some
-    ///   models do not demand of a PDF.
-    ///   <https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html>,
-    ///   <https://docs.aws.amazon.com/bedrock/latest/userguide/inference-api-restrictions.html>
-    /// - Gemini: a request of 20 MB, and so media of 15; any number of pixels. Google's
-    ///   own endpoint takes more of late.
-    ///   <https://firebase.google.com/docs/ai-logic/input-file-requirements>
-    /// - `OpenAI`: a picture of 20 MB, a file of 50; larger edges are scaled down.
-    ///   <https://platform.openai.com/docs/guides/images-vision>,
-    ///   <https://platform.openai.com/docs/guides/pdf-files>
-    pub fn of_format(format: WireFormat) -> Self {
-        let [image_bytes, image_pixels, document_bytes] = match format {
-            WireFormat::AnthropicMessages => [5 * 1024 * 1024 / 4 * 3, 8_000, 24_000_000],
-            WireFormat::BedrockConverse => [3_750_000, 8_000, 4_500_000],
-            WireFormat::GeminiContents => [15_000_000, u64::MAX, 15_000_000],
-            WireFormat::OpenaiChat | WireFormat::OpenaiResponses => [20_000_000, u64::MAX, 50_000_000],
-            WireFormat::Opaque => [u64::MAX; 3],
-        };
-        Self { image_bytes, image_pixels, document_bytes }
-    }
-
-    /// These, with the format's in place of zeros.
-    #[must_use]
-    pub fn or_of_format(self, format: WireFormat) -> Self {
-        let default = Self::of_format(format);
-        let or = |limit, default| if limit == 0 { default } else { limit };
-        Self {
-            image_bytes: or(self.image_bytes, default.image_bytes),
-            image_pixels: or(self.image_pixels, default.image_pixels),
-            document_bytes: or(self.document_bytes, default.document_bytes),
-        }
-    }
+    /// Whether pictures are taken at all, if that is said or known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub images: Option<bool>,
+    /// Whether documents are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub documents: Option<bool>,
 }
 
 /// The limits of a model.

@@ -1,5 +1,5 @@
-//! Pictures and documents in a message that the API would refuse for their size, and
-//! what stands in their place.
+//! Pictures and documents in a message that the API would refuse for their size or the
+//! model for what they are, and what stands in their place.
 
 use crate::format::{InlineMedia, MediaKind, inline_media};
 use crate::model::{MediaLimits, WireFormat};
@@ -10,7 +10,7 @@ use std::ops::Range;
 /// known: less than its structure and a header have.
 const PAYLOAD_BYTES_MIN: u64 = 64;
 
-/// A picture or document that is too large.
+/// A picture or document that is too large, or of a kind that is not taken.
 #[derive(Debug)]
 pub struct OversizedMedia<'a> {
     media: InlineMedia<'a>,
@@ -25,18 +25,24 @@ pub struct OversizedMedia<'a> {
 enum Limit {
     Bytes(u64),
     Pixels(u64),
+    /// None of its kind is taken.
+    Kind,
 }
 
-/// The pictures and documents in `payload` that exceed a limit, in order.
+/// The pictures and documents in `payload` that exceed a limit, in order. A kind of which
+/// it is not said whether it is taken is.
 ///
 /// Where the API takes any number of pixels, a payload that is shorter than the limits
 /// costs one comparison. Elsewhere a few bytes may be a picture that is too large, so
 /// that messages of the user are looked through: their blocks, and of pictures the
 /// header.
 pub fn oversized_media(format: WireFormat, payload: &[u8], limits: MediaLimits) -> Vec<OversizedMedia<'_>> {
-    let limits = limits.or_of_format(format);
-    let MediaLimits { image_bytes, image_pixels, document_bytes } = limits;
-    let least = if image_pixels == u64::MAX { image_bytes.min(document_bytes) } else { PAYLOAD_BYTES_MIN };
+    let MediaLimits { image_bytes, image_pixels, document_bytes, images, documents } = limits;
+    let least = match (images, documents) {
+        (Some(false), _) | (_, Some(false)) => 0,
+        _ if image_pixels == u64::MAX => image_bytes.min(document_bytes),
+        _ => PAYLOAD_BYTES_MIN,
+    };
     if payload.len() as u64 <= least {
         return vec![];
     }
@@ -45,12 +51,19 @@ pub fn oversized_media(format: WireFormat, payload: &[u8], limits: MediaLimits) 
 
 fn oversized(media: InlineMedia<'_>, limits: MediaLimits) -> Option<OversizedMedia<'_>> {
     let is_image = media.kind == MediaKind::Image;
-    let bytes_max = if is_image { limits.image_bytes } else { limits.document_bytes };
+    let (bytes_max, is_taken) = if is_image {
+        (limits.image_bytes, limits.images)
+    } else {
+        (limits.document_bytes, limits.documents)
+    };
+    let is_refused = is_taken == Some(false);
     let may_be_long = media.base64().len() as u64 > bytes_max;
-    let is_measured = is_image && (may_be_long || limits.image_pixels < u64::MAX);
+    let is_measured = is_image && (is_refused || may_be_long || limits.image_pixels < u64::MAX);
     let size = if is_measured { image_size(media.base64()) } else { None };
     let bytes = if may_be_long { media.bytes() } else { 0 };
-    let limit = if bytes > bytes_max {
+    let limit = if is_refused {
+        Limit::Kind
+    } else if bytes > bytes_max {
         Limit::Bytes(bytes_max)
     } else if size.is_some_and(|size| size.into_iter().any(|edge| edge > limits.image_pixels)) {
         Limit::Pixels(limits.image_pixels)
@@ -91,13 +104,16 @@ impl OversizedMedia<'_> {
     pub fn replaced(&self, reference: &str) -> String {
         let what = if self.media.kind == MediaKind::Image { "picture" } else { "document" };
         let size = self.size.map(|[width, height]| format!(", {width} x {height} pixels"));
-        let limit = match self.limit {
-            Limit::Bytes(max) => format!("{max} bytes"),
-            Limit::Pixels(max) => format!("{max} pixels along an edge"),
+        let reason = match self.limit {
+            Limit::Bytes(max) => format!("model's API refuses a {what} of more than {max} bytes"),
+            Limit::Pixels(max) => {
+                format!("model's API refuses a {what} of more than {max} pixels along an edge")
+            }
+            Limit::Kind => format!("model takes no {what}s"),
         };
         let text = format!(
             "[... {reference} is the {what} that stood here ({}, {} bytes{}). It is not shown because the \
-             model's API refuses a {what} of more than {limit}. To read it, call read_tool_output with this \
+             {reason}. To read it, call read_tool_output with this \
              ref; `turnkeep output download` saves it as a file. Its block, without the data: {} ...]",
             self.content_type(),
             self.bytes,

@@ -16,7 +16,7 @@ use crate::model::{
 };
 use crate::store::meta::SessionKey;
 use bytes::Bytes;
-use profile::{model_profile, profile_to};
+use profile::{applied_limits, model_profile, profile_to};
 use prost::Message as _;
 use prost_types::Timestamp;
 
@@ -202,6 +202,7 @@ pub(super) fn session(view: SessionView) -> pb::Session {
         CompressionPath::Batch => pb::CompressionPath::Batch,
         CompressionPath::Automated => pb::CompressionPath::Automated,
     };
+    let applied_limits = Some(applied_limits(&session));
     pb::Session {
         name: session.id.resource_name(),
         format: wire_format_to(session.format).into(),
@@ -220,6 +221,7 @@ pub(super) fn session(view: SessionView) -> pb::Session {
         forked_from: session.forked_from.as_ref().map(origin),
         stored_bytes,
         continued_from: session.continued_from.as_ref().map(origin),
+        applied_limits,
     }
 }
 

@@ -1,4 +1,5 @@
-//! What is known of models: limits, tokenizers and prices.
+//! What is known of models: limits, tokenizers and prices. What their providers' APIs
+//! take of pictures and documents is in `provider_limits`.
 //!
 //! The facts are in models.json, which `.ci/model-catalogue.py` writes. They are
 //! the vendors' as somebody else has collected them: what a profile says itself
@@ -30,6 +31,12 @@ pub struct ModelFacts {
     pub split: bool,
     /// How its tokens are counted.
     pub tokenizer: Tokenizer,
+    /// Whether it takes pictures, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<bool>,
+    /// Whether it takes documents, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<bool>,
     /// What it costs, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<Prices>,

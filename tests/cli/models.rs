@@ -13,6 +13,8 @@ fn models_are_listed_with_what_is_known_of_them() {
         "window": 200_000,
         "output": 64_000,
         "tokenizer": "estimate",
+        "images": true,
+        "documents": true,
         "prices": {"input": 5.0, "output": 25.0, "cache_read": 0.5, "cache_write": 6.25},
     });
     assert!(all.contains(&expected));

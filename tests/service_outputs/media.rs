@@ -14,10 +14,16 @@ on_all_backends!(
     a_list_may_have_a_picture_or_the_text_in_its_place,
     a_result_that_is_too_long_with_a_picture_that_is_too_large_gives_way_twice,
     media_stay_whole_if_the_request_says_so,
+    a_model_that_takes_no_pictures_is_sent_none,
 );
 
-const LIMITS: pb::MediaLimits =
-    pb::MediaLimits { image_bytes: 5_000, image_pixels: 500, document_bytes: 6_000 };
+const LIMITS: pb::MediaLimits = pb::MediaLimits {
+    image_bytes: 5_000,
+    image_pixels: 500,
+    document_bytes: 6_000,
+    images: None,
+    documents: None,
+};
 
 fn limited(format: WireFormat) -> pb::Session {
     let profile = pb::ModelProfile { media_limits: Some(LIMITS), ..Default::default() };
@@ -202,6 +208,32 @@ async fn a_result_that_is_too_long_with_a_picture_that_is_too_large_gives_way_tw
             assert!(stored.contains(&STANDARD.encode(png(9, 99))));
         }
     }
+}
+
+async fn a_model_that_takes_no_pictures_is_sent_none(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let of_model = |images| {
+        let limits = pb::MediaLimits { images, ..Default::default() };
+        let profile = pb::ModelProfile {
+            model: "o3-mini".to_owned(),
+            media_limits: Some(limits),
+            ..Default::default()
+        };
+        pb::Session { profile: Some(profile), ..of_format(OpenaiChat) }
+    };
+    let asked = question(OpenaiChat, &[text(OpenaiChat, "look"), image(OpenaiChat, &png(9, 90))]);
+    // What is said of it is believed before the catalogue is.
+    service.create("blind", of_model(None)).await;
+    service.create("seeing", of_model(Some(true))).await;
+    let answer = service.append("sessions/blind", &[&asked]).await;
+    let [offloaded] = &answer.offloaded_results[..] else { panic!("{answer:?}") };
+    assert!(calls::whole(&service, &offloaded.r#ref).await == png(9, 90));
+    let window = service.window("sessions/blind").await.payloads().concat();
+    assert!(window.contains("the model takes no pictures") && window.contains(&offloaded.r#ref), "{window}");
+    assert!(!window.contains("image_url\":{\"url\":\"data:image"), "{window}");
+    let answer = service.append("sessions/seeing", &[&asked]).await;
+    assert_eq!(answer.offloaded_results, []);
+    assert_eq!(service.window("sessions/seeing").await.payloads(), [asked]);
 }
 
 async fn media_stay_whole_if_the_request_says_so(backend: Backend) {

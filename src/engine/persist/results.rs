@@ -16,6 +16,7 @@ use crate::preview::{oversized_media, oversized_results};
 use crate::store::StoreError;
 use crate::store::meta::{SessionKey, Tip, TurnOutput};
 use crate::tokens::TokenCounter;
+use crate::tokens::provider_limits::media_limits;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::borrow::Cow;
@@ -224,7 +225,7 @@ fn without_media(
     payload: &Bytes,
     found: &mut Vec<Found<'_>>,
 ) -> Result<Bytes, Error> {
-    let limits = session.profile.media_limits.unwrap_or_default();
+    let limits = media_limits(&session.profile, session.format);
     let all = oversized_media(session.format, payload, limits);
     if all.is_empty() {
         return Ok(payload.clone());

@@ -1,10 +1,11 @@
 //! Model profiles, as they come and go over the wire.
 
-use crate::engine::Error;
+use crate::engine::{Error, page_characters};
 use crate::model::{
-    LengthUnit, LongPrices, MediaLimits, ModelProfile, Price, Prices, Tokenizer, ToolResultLimit,
+    LengthUnit, LongPrices, MediaLimits, ModelProfile, Price, Prices, Session, Tokenizer, ToolResultLimit,
 };
 use crate::rpc::pb;
+use crate::tokens::provider_limits::media_limits;
 
 pub(super) fn model_profile(profile: pb::ModelProfile) -> Result<ModelProfile, Error> {
     let tokenizer = match pb::Tokenizer::try_from(profile.tokenizer) {
@@ -28,6 +29,8 @@ pub(super) fn model_profile(profile: pb::ModelProfile) -> Result<ModelProfile, E
             image_bytes: limits.image_bytes,
             image_pixels: limits.image_pixels,
             document_bytes: limits.document_bytes,
+            images: limits.images,
+            documents: limits.documents,
         }),
     })
 }
@@ -88,25 +91,53 @@ pub(super) fn profile_to(profile: ModelProfile) -> pb::ModelProfile {
         context_window_tokens: profile.context_window_tokens,
         max_output_tokens: profile.max_output_tokens,
         tokenizer: tokenizer.into(),
-        tool_result_limit: profile.tool_result_limit.map(|limit| pb::ToolResultLimit {
-            length: limit.length,
-            reserve: limit.reserve,
-            unit: match limit.unit {
-                LengthUnit::Characters => pb::LengthUnit::Characters,
-                LengthUnit::Bytes => pb::LengthUnit::Bytes,
-                LengthUnit::Tokens => pb::LengthUnit::Tokens,
-            }
-            .into(),
-            preview_length: limit.preview_length,
-            head_percent: limit.head_percent.map(u32::from),
-        }),
-        media_limits: profile.media_limits.map(|limits| pb::MediaLimits {
-            image_bytes: limits.image_bytes,
-            image_pixels: limits.image_pixels,
-            document_bytes: limits.document_bytes,
-        }),
+        tool_result_limit: profile.tool_result_limit.map(tool_result_limit_to),
+        media_limits: profile.media_limits.map(media_limits_to),
         prices: profile.prices.as_deref().map(prices_to),
     }
+}
+
+/// The limits that apply in a session.
+pub(super) fn applied_limits(session: &Session) -> pb::AppliedLimits {
+    let limit = session.profile.tool_result_limit.unwrap_or_default();
+    let limit = ToolResultLimit {
+        reserve: Some(limit.length - limit.length_max()),
+        head_percent: Some(limit.head_percent()),
+        ..limit
+    };
+    let media = media_limits(&session.profile, session.format);
+    let or_none = |limit: u64| if limit == u64::MAX { 0 } else { limit };
+    let media = MediaLimits {
+        image_bytes: or_none(media.image_bytes),
+        image_pixels: or_none(media.image_pixels),
+        document_bytes: or_none(media.document_bytes),
+        ..media
+    };
+    pb::AppliedLimits {
+        tool_result_limit: Some(tool_result_limit_to(limit)),
+        media_limits: Some(media_limits_to(media)),
+        page_characters: page_characters(session.format, &limit),
+    }
+}
+
+fn tool_result_limit_to(limit: ToolResultLimit) -> pb::ToolResultLimit {
+    let unit = match limit.unit {
+        LengthUnit::Characters => pb::LengthUnit::Characters,
+        LengthUnit::Bytes => pb::LengthUnit::Bytes,
+        LengthUnit::Tokens => pb::LengthUnit::Tokens,
+    };
+    pb::ToolResultLimit {
+        length: limit.length,
+        reserve: limit.reserve,
+        unit: unit.into(),
+        preview_length: limit.preview_length,
+        head_percent: limit.head_percent.map(u32::from),
+    }
+}
+
+fn media_limits_to(limits: MediaLimits) -> pb::MediaLimits {
+    let MediaLimits { image_bytes, image_pixels, document_bytes, images, documents } = limits;
+    pb::MediaLimits { image_bytes, image_pixels, document_bytes, images, documents }
 }
 
 fn prices_to(prices: &Prices) -> pb::Prices {
