@@ -228,6 +228,7 @@ async fn measure_in_process(parts: usize) {
         profile: ModelProfile::default(),
         labels: Labels::new(),
         strip_rules: vec![],
+        pin_statements: None,
         preamble: Bytes::new(),
     };
     engine.create_session(key.clone(), config.clone()).await.unwrap();

@@ -244,6 +244,8 @@ async fn a_session_s_configuration_is_changed(backend: Backend) {
     let changed = update(&["--image-pixels", "700", "--document-bytes", "8000", "--images", "false"]);
     let limits = limits(700, 8_000, Some(false));
     assert_has(&changed, &json!({"max_output_tokens": 16_384, "media_limits": limits}));
+    assert_has(&update(&["--pin-statements", "false"]), &json!({"pin_statements": false}));
+    assert_has(&update(&["--pin-statements", "default"]), &json!({"pin_statements": null}));
     let told = update(&["--label", "a=1", "--label", "b=2", "--path", "batch"]);
     let labels = json!({"import.source": "anthropic", "a": "1", "b": "2"});
     assert_has(&told, &json!({"path": "batch", "labels": labels, "context_window_tokens": 200}));

@@ -542,6 +542,45 @@ async fn a_rule_in_the_middle_of_a_long_first_message_is_pinned_when_its_ends_al
     // It is the last message as well, and therefore whole.
     let cuts = list(&service).await.len();
     assert!(cuts > 0 && shows(&first).await);
+
+async fn a_session_says_whether_statements_are_pinned_in_it(backend: Backend) {
+    const RULE: &str = "Never touch the migrations folder.";
+    for by_default in [true, false] {
+        let service = Service::start_with(&backend, |settings| {
+            settings.compaction.pin_statements = by_default;
+        })
+        .await;
+        for (own, id) in [(None, "none"), (Some(true), "yes"), (Some(false), "no")] {
+            let (id, name) = (format!("{by_default}-{id}"), format!("sessions/{by_default}-{id}"));
+            let of_batch = of_path(OpenaiChat, pb::CompressionPath::Batch, CONTEXT);
+            service.create(&id, pb::Session { pin_statements: own, ..of_batch }).await;
+            service.append(&name, &[user(OpenaiChat, "count")]).await;
+            // The last message of the user's does not leave.
+            let said = |text| [user(OpenaiChat, text), model(OpenaiChat, "yes"), user(OpenaiChat, "go on")];
+            service.append(&name, &said(RULE)).await;
+            let cut_with_pins = async || {
+                for number in 0..30 {
+                    service.append(&name, &step(OpenaiChat, number)).await;
+                }
+                let request = pb::ListPinsRequest { parent: name.clone() };
+                let pins = answer(service.client.memory.clone().list_pins(request).await).unwrap().pins;
+                !pins.is_empty()
+            };
+            assert_eq!(cut_with_pins().await, own.unwrap_or(by_default), "{id}");
+            // It can be changed, and holds for what leaves from then on.
+            let changed = !own.unwrap_or(by_default);
+            let session =
+                pb::Session { name: name.clone(), pin_statements: Some(changed), ..Default::default() };
+            service.update(session, &["pin_statements"]).await.unwrap();
+            service.append(&name, &said("You must always write to docs/ in English.")).await;
+            cut_with_pins().await;
+            let request = pb::ListPinsRequest { parent: name.clone() };
+            let pins = answer(service.client.memory.clone().list_pins(request).await).unwrap().pins;
+            assert_eq!(pins.iter().any(|pin| pin.text.contains("English")), changed, "{id}");
+        }
+        service.stop().await;
+    }
+}
     service.append(SESSION, &[user(OpenaiChat, "go on")]).await;
     for number in 100..200 {
         service.append(SESSION, &step(OpenaiChat, number)).await;

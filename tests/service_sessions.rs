@@ -80,6 +80,7 @@ async fn a_session_is_returned_as_it_was_created(backend: Backend) {
         }),
         labels: labels(&[("team/a.b_c-1", "Zoë"), ("empty", "")]),
         strip_rules: vec!["codex-rollout".to_owned(), "claude-code".to_owned()],
+        pin_statements: Some(false),
         preamble: Some(preamble("{\"system\" :\n\"\\u00e9\" }")),
         ..Default::default()
     };
@@ -215,6 +216,7 @@ async fn a_change_is_of_the_fields_in_the_mask_and_is_no_turn(backend: Backend) 
         labels: labels(&[("c", "3")]),
         profile: Some(pb::ModelProfile { context_window_tokens: 9, ..Default::default() }),
         strip_rules: vec!["claude-code".to_owned()],
+        pin_statements: Some(true),
         preamble: Some(preamble("{}")),
         ..Default::default()
     };
@@ -230,13 +232,14 @@ async fn a_change_is_of_the_fields_in_the_mask_and_is_no_turn(backend: Backend) 
     assert_eq!(after, expected, "labels alone, and no revision of the window");
     assert_eq!(service.get(SESSION).await, expected);
 
-    let mask = ["path", "profile", "strip_rules", "preamble"];
+    let mask = ["path", "profile", "strip_rules", "pin_statements", "preamble"];
     let after = service.update(wanted.clone(), &mask).await.unwrap();
     let tokens = after.preamble.as_ref().unwrap().tokens;
     let expected = pb::Session {
         path: wanted.path,
         profile: wanted.profile,
         strip_rules: wanted.strip_rules,
+        pin_statements: wanted.pin_statements,
         preamble: Some(pb::Preamble { payload: "{}".into(), revision: 1, tokens }),
         etag: after.etag.clone(),
         update_time: after.update_time,

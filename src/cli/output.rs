@@ -168,3 +168,4 @@ mod tests {
     let limits = session.applied_limits.unwrap_or_default();
                 "images": limits.images,
                 "documents": limits.documents,
+        "pin_statements": session.pin_statements,

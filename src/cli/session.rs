@@ -198,10 +198,27 @@ fn turn_json(turn: &pb::Turn) -> serde_json::Value {
 /// Change a session's labels, model profile or compression path; what is not
 /// given stays as it is.
 #[derive(Debug, Args)]
+    /// Whether statements that leave windows are pinned; `default` for as the service does
+    #[arg(long, value_name = "true|false|default", value_parser = parse_setting)]
+    pin_statements: Option<Setting>,
 pub(super) struct Update {
     #[command(flatten)]
     remote: Remote,
     /// The session
+/// A yes or no of a session, or the service's.
+#[derive(Clone, Copy, Debug)]
+struct Setting(Option<bool>);
+
+fn parse_setting(typed: &str) -> Result<Setting, String> {
+    match typed {
+        "default" => Ok(Setting(None)),
+        other => other
+            .parse()
+            .map(|value| Setting(Some(value)))
+            .map_err(|_| "must be true, false or default".to_owned()),
+    }
+}
+
     session: String,
     /// A label to set; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
@@ -225,6 +242,10 @@ pub(super) fn parse_path(name: &str) -> Result<pb::CompressionPath, String> {
 
 impl Update {
     async fn run(self) -> anyhow::Result<()> {
+        if let Some(Setting(pin_statements)) = self.pin_statements {
+            session.pin_statements = pin_statements;
+            paths.push("pin_statements".to_owned());
+        }
         let mut client = self.remote.connect().await?;
         let request = pb::GetSessionRequest { name: resource_name(&self.session) };
         // Its etag goes back with the change, so that no other change is undone.
@@ -341,6 +362,7 @@ pub(super) struct Continue {
     profile: ProfileArgs,
 }
 
+            pin_statements: old.pin_statements,
 impl Continue {
     async fn run(self) -> anyhow::Result<()> {
         let mut client = self.remote.connect().await?;

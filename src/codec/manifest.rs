@@ -74,6 +74,9 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continued_from: Option<ForkOrigin>,
     /// Whether tokens were counted by another tokenizer than the profile's.
+    /// Whether statements that leave its windows are pinned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin_statements: Option<bool>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_other_counts: bool,
 }
@@ -107,6 +110,7 @@ impl From<&Session> for Config {
         } = session;
         Self {
             format: *format,
+            pin_statements,
             path: *path,
             profile: profile.clone(),
             labels: labels.clone(),
@@ -118,6 +122,7 @@ impl From<&Session> for Config {
     }
 }
 
+            pin_statements: *pin_statements,
 impl Config {
     /// The session that has this configuration.
     pub fn into_session(self, id: SessionId, created_at: Micros) -> Session {
@@ -134,6 +139,7 @@ impl Config {
         Session {
             id,
             format,
+            pin_statements,
             path,
             profile,
             labels,
@@ -145,6 +151,7 @@ impl Config {
         }
     }
 }
+            pin_statements,
 
 impl PreambleLine {
     /// The line of a preamble, whose payload must be UTF-8.

@@ -124,6 +124,7 @@ mod tests {
                 profile: ModelProfile::default(),
                 labels: Labels::new(),
                 strip_rules: vec![],
+                pin_statements: None,
                 forked_from: None,
                 continued_from: None,
                 has_other_counts: false,

@@ -122,7 +122,7 @@ fn left(
         known.extract.absorb(&said);
     }
     let mut findings = literals::find(&said);
-    if options.pin_statements {
+    if session.pin_statements.unwrap_or(options.pin_statements) {
         let budget = room.map(|room| percent(room.usable(), PINS_PERCENT));
         let found = findings.constraints.iter().chain(&findings.decisions);
         let gone = pin(&mut state.pins, found, budget, &measure);

@@ -391,6 +391,7 @@ fn session_rows(
             profile: ModelProfile::default(),
             labels: Labels::new(),
             strip_rules: vec![],
+            pin_statements: None,
             forked_from: None,
             continued_from: None,
             has_other_counts: false,

@@ -31,6 +31,8 @@ pub struct SessionConfig {
     pub labels: Labels,
     /// Strip rule sets that are applied to what is persisted.
     pub strip_rules: Vec<String>,
+    /// Whether statements that leave its windows are pinned, if not as the service does.
+    pub pin_statements: Option<bool>,
     /// The preamble; none if empty.
     pub preamble: Bytes,
 }
@@ -48,6 +50,10 @@ pub struct SessionChange {
     pub labels: Option<Labels>,
     /// Strip rule sets.
     pub strip_rules: Option<Vec<String>>,
+    /// Whether statements that leave its windows are pinned, or nothing for as the
+    /// service does.
+    #[expect(clippy::option_option, reason = "one says whether it changes, the other whether it is set")]
+    pub pin_statements: Option<Option<bool>>,
     /// The preamble.
     pub preamble: Option<Bytes>,
 }
@@ -126,7 +132,7 @@ impl Engine {
         key: &SessionKey,
         config: SessionConfig,
     ) -> Result<(Session, Option<Preamble>), Error> {
-        let SessionConfig { format, path, profile, labels, strip_rules, preamble } = config;
+        let SessionConfig { format, path, profile, labels, strip_rules, pin_statements, preamble } = config;
         let profile = self.resolve_profile(&profile)?;
         check_labels(&labels)?;
         self.check_strip_rules(&strip_rules)?;
@@ -137,6 +143,7 @@ impl Engine {
             profile,
             labels,
             strip_rules,
+            pin_statements,
             forked_from: None,
             continued_from: None,
             has_other_counts: false,
@@ -288,6 +295,7 @@ impl Engine {
             self.check_strip_rules(rules)?;
             session.strip_rules.clone_from(rules);
         }
+        session.pin_statements = change.pin_statements.unwrap_or(session.pin_statements);
         let preamble = match &change.preamble {
             None => None,
             Some(payload) => {

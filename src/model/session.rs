@@ -63,6 +63,8 @@ pub struct Session {
     pub labels: Labels,
     /// Strip rule sets that are applied to what is persisted.
     pub strip_rules: Vec<String>,
+    /// Whether statements that leave its windows are pinned, if not as the service does.
+    pub pin_statements: Option<bool>,
     /// Where it was forked.
     pub forked_from: Option<ForkOrigin>,
     /// The session whose pins and notes it began with.

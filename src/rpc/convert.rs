@@ -111,6 +111,7 @@ pub(super) fn session_config(session: pb::Session) -> Result<SessionConfig, Erro
         profile: model_profile(session.profile.unwrap_or_default())?,
         labels: session.labels.into_iter().collect(),
         strip_rules: session.strip_rules,
+        pin_statements: session.pin_statements,
         preamble: session.preamble.unwrap_or_default().payload,
     })
 }
@@ -133,6 +134,7 @@ pub(super) fn session_change(session: &pb::Session, mask: &[String]) -> Result<S
             }
             "labels" => change.labels = Some(session.labels.clone().into_iter().collect()),
             "strip_rules" => change.strip_rules = Some(session.strip_rules.clone()),
+            "pin_statements" => change.pin_statements = Some(session.pin_statements),
             "preamble" => {
                 let payload = session.preamble.clone().unwrap_or_default().payload;
                 if payload.is_empty() {
@@ -222,6 +224,7 @@ pub(super) fn session(view: SessionView) -> pb::Session {
         stored_bytes,
         continued_from: session.continued_from.as_ref().map(origin),
         applied_limits,
+        pin_statements: session.pin_statements,
     }
 }
 

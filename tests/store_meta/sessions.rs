@@ -187,6 +187,7 @@ fn update(line: &Line, label: &str) -> SessionUpdate {
         path: CompressionPath::Automated,
         labels: Labels::from([("new".to_owned(), label.to_owned())]),
         strip_rules: vec![],
+        pin_statements: None,
         ..line.session.clone()
     };
     SessionUpdate {

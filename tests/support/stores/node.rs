@@ -156,6 +156,7 @@ pub(crate) fn config() -> SessionConfig {
         profile: ModelProfile { context_window_tokens: 1_000_000, ..ModelProfile::default() },
         labels: Labels::from([("team".to_owned(), "blue".to_owned())]),
         strip_rules: vec![],
+        pin_statements: None,
         preamble: Bytes::from_static(b" \"be brief\" "),
     }
 }

@@ -72,6 +72,7 @@ impl Line {
             },
             labels: Labels::from([("team".into(), "blue".into()), ("env".into(), session.into())]),
             strip_rules: vec!["claude-code".into()],
+            pin_statements: Some(false),
             forked_from: None,
             continued_from: None,
             has_other_counts: false,
