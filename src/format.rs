@@ -26,6 +26,7 @@ mod tool_result;
 pub use calls::{Answer, CallTracker, Pushed};
 pub use canonical::canonical_digest;
 pub use inline_media::{InlineMedia, inline_media};
+pub use json::escaped_length;
 pub use payload::{PayloadError, check_object, check_value, to_single_line};
 pub use reading::{Call, CallResult, MediaKind, Part, ProviderBlock, Reading, Role, Serving};
 pub use result_content::{ResultContent, result_contents, with_values};

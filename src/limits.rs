@@ -230,8 +230,8 @@ pub const SEARCH_MATCH_SHOWN_CHARACTERS: usize = 500;
 /// Most tools that a search may name.
 pub const SEARCH_TOOL_NAMES_MAX: usize = 32;
 
-/// Most characters of a transcript that a model reads at once: a fifth of what a tool
-/// result may have by default.
+/// Most characters of a transcript that a model reads at once, if its tool results may
+/// have so many: a fifth of what they may by default.
 pub const TRANSCRIPT_PAGE_CHARACTERS: usize = 20_000;
 
 /// Largest zstd window that is accepted, as a power of two: what level 3 to 19

@@ -20,6 +20,8 @@ pub use oversized_media::{OversizedMedia, oversized_media};
 pub use shortened::{shortened_results, shortened_texts};
 pub use tool_result::ToolResult;
 
+use crate::format::escaped_length;
+
 /// How long a text is, by the limit that it must keep to.
 pub trait Measure {
     /// Escaped characters that one unit of length stands for, as a first guess:
@@ -31,12 +33,7 @@ pub trait Measure {
 }
 
 /// Length of a text in a JSON string whose writer escapes all that it may, in
-/// characters: two for a quote or line break, six for another control character
-/// or what Go and Rails keep out of HTML (`<`, `>`, `&`), six or twelve for one
-/// outside ASCII. As all of it is ASCII, it is as many bytes.
-///
-/// The writers of Python, JavaScript, Go, Rust, PHP and Rails give at most this.
-/// Those of .NET and Gson escape quotes as six characters unless told otherwise.
+/// characters: see [`escaped_length`]. As all of it is ASCII, it is as many bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Escaped;
 
@@ -70,15 +67,6 @@ pub fn fitting_prefix(bytes: &[u8], escaped_max: u64) -> usize {
         }
     }
     fitting
-}
-
-fn escaped_length(c: char) -> u64 {
-    match c {
-        '"' | '\\' | '/' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
-        '<' | '>' | '&' => 6,
-        ' '..='~' => 1,
-        _ => 6 * c.len_utf16() as u64,
-    }
 }
 
 /// How a preview is to be.

@@ -106,19 +106,16 @@ const TOOLS: [Tool; 5] = [
         parameters: &[
             ("first_seq", Kind::Integer, "First entry to read; entries are counted from 1"),
             ("last_seq", Kind::Integer, "Last entry to read; the newest if not given"),
-            (
-                "first_character",
-                Kind::Integer,
-                "Where to go on within a long entry, counted from 0: from the answer before",
-            ),
+            ("first_character", Kind::Integer, GO_ON),
         ],
     },
     Tool {
         name: GET_NOTE,
         description: "Reads a note that was kept with put_note, in this conversation or in one before it. \
-            Without a name it lists the names of all notes.",
+            Without a name it lists the names of all notes. What is long comes in pages: the answer says \
+            where to go on.",
         required: 0,
-        parameters: &[("name", Kind::Text, "Name of the note")],
+        parameters: &[("name", Kind::Text, "Name of the note"), ("first_character", Kind::Integer, GO_ON)],
     },
     Tool {
         name: PUT_NOTE,
@@ -133,6 +130,11 @@ const TOOLS: [Tool; 5] = [
         ],
     },
 ];
+
+/// Most characters that are told of what is wrong with arguments.
+const ERROR_CHARS: usize = 500;
+
+const GO_ON: &str = "Where to go on within a long text, counted from 0: from the answer before";
 
 const REGEX: &str = "Whether pattern is a regular expression, without look-around and backreferences";
 
@@ -315,7 +317,10 @@ impl Client {
     ) -> Result<Option<String>, ClientError> {
         let call = match Call::parse(tool, arguments) {
             Some(Ok(call)) => call,
-            Some(Err(error)) => return Ok(Some(format!("error: {error}"))),
+            // It may repeat what the model gave.
+            Some(Err(error)) => {
+                return Ok(Some(format!("error: {error}").chars().take(ERROR_CHARS).collect()));
+            }
             None => return Ok(None),
         };
         let answer = match call {

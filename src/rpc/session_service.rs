@@ -160,7 +160,7 @@ impl pb::session_service_server::SessionService for Sessions {
         &self,
         request: Request<pb::UpdateSessionRequest>,
     ) -> Result<Response<pb::Session>, Status> {
-        observe("UpdateSession", self.update(request.into_inner())).await
+        observe("UpdateSession", Box::pin(self.update(request.into_inner()))).await
     }
 
     async fn delete_session(
