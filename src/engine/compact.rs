@@ -350,8 +350,9 @@ impl Engine {
                 });
             }
         }
-        let undone = self.revise_window(key, |_, assembled| {
-            let state = WindowState { pins: assembled.state.pins.clone(), ..before.clone() };
+        let undone = self.revise_window(key, |tip, assembled| {
+            let mut state = WindowState { pins: assembled.state.pins.clone(), ..before.clone() };
+            state.take_back(number, tip.head.window_state + 1);
             let cause = format!("compaction {number} was undone");
             let kind = StateKind::Undo;
             Ok(Some(Proposal { undone: Some(number), ..Proposal::keeping_all(kind, state, cause) }))

@@ -60,6 +60,11 @@ impl Episode {
     }
 }
 
+/// The first entry that was left in the windows of a state.
+fn first_kept(state: &RecordedState) -> Seq {
+    state.state.cut.as_ref().map_or(Seq(1), |cut| cut.first_kept.max(Seq(1)))
+}
+
 impl Engine {
     /// A session's episodes with numbers under `before`, the newest first, without those
     /// that were undone or rewound.
@@ -79,10 +84,16 @@ impl Engine {
 
     /// An episode of a session.
     pub async fn get_episode(&self, key: &SessionKey, number: u64) -> Result<Episode, Error> {
-        // What was undone is known from the newest state on.
-        let is_reached = |found: &[Episode]| found.last().is_some_and(|last| last.number <= number);
-        let found = self.episodes(key, u64::MAX, is_reached).await?.pop();
-        let found = found.filter(|found| found.number == number);
+        let tip = self.tip(key, None).await?;
+        let at = self.newest(key, &tip).await?;
+        let newest = self.state_at(key, &tip, &at).await?;
+        // It, and the state before.
+        let mut states = self.states_before(key, &at, number.saturating_add(1), 2).await?.into_iter();
+        let found = states.next().filter(|state| state.number == number && !newest.state.has_undone(number));
+        let found = found.and_then(Episode::of).map(|episode| match states.next() {
+            None => episode,
+            Some(before) => Episode { first: first_kept(&before), ..episode },
+        });
         found.ok_or_else(|| Error::CompactionNotFound { session: key.session.clone(), number })
     }
 
@@ -95,27 +106,25 @@ impl Engine {
     ) -> Result<Vec<Episode>, Error> {
         let tip = self.tip(key, None).await?;
         let at = self.newest(key, &tip).await?;
+        let newest = self.state_at(key, &tip, &at).await?;
         let mut found: Vec<Episode> = Vec::new();
         // Whether the state before the last of them is still to come.
         let mut is_open = false;
-        // States from this number on were taken back.
-        let mut undone = u64::MAX;
         loop {
             let page = self.states_before(key, &at, before, WINDOW_STATES_PAGE).await?;
             let is_last = page.len() < WINDOW_STATES_PAGE as usize;
             for state in page {
                 before = state.number;
-                if state.number >= undone {
+                if newest.state.has_undone(state.number) {
                     continue;
                 }
                 if let Some(last) = found.last_mut().filter(|_| is_open) {
-                    last.first = state.state.cut.as_ref().map_or(Seq(1), |cut| cut.first_kept.max(Seq(1)));
+                    last.first = first_kept(&state);
                     is_open = false;
                 }
                 if are_enough(&found) {
                     return Ok(found);
                 }
-                undone = undone.min(state.record.undone.unwrap_or(u64::MAX));
                 let episode = Episode::of(state);
                 is_open |= episode.is_some();
                 found.extend(episode);

@@ -32,9 +32,27 @@ pub struct WindowState {
     /// How counted tokens compare with those that the provider reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
+    /// Numbers of the states that were taken back, as ranges that do not meet, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undone: Vec<(u64, u64)>,
 }
 
 impl WindowState {
+    /// Whether the state of that number, which is not after this, was taken back.
+    pub fn has_undone(&self, number: u64) -> bool {
+        self.undone.iter().any(|(first, last)| (*first..=*last).contains(&number))
+    }
+
+    /// Takes back the states from `first` on; `last` is the number of the undo itself, which
+    /// comes after all that were taken back before.
+    pub fn take_back(&mut self, first: u64, last: u64) {
+        let mut first = first;
+        while let Some((begin, _)) = self.undone.pop_if(|(_, end)| end.saturating_add(1) >= first) {
+            first = first.min(begin);
+        }
+        self.undone.push((first, last));
+    }
+
     /// Whether windows show a message of pins, summary and names of notes.
     pub fn shows_memory(&self) -> bool {
         self.summary.is_some() || !self.pins.is_empty() || !self.notes.is_empty()
@@ -300,5 +318,24 @@ impl AuditReport {
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         self.tallies.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_back_is_known_by_ranges_that_do_not_meet() {
+        let mut state = WindowState::default();
+        let mut take_back = |first, last| {
+            state.take_back(first, last);
+            state.undone.clone()
+        };
+        assert_eq!(take_back(3, 5), [(3, 5)]);
+        assert_eq!(take_back(6, 7), [(3, 7)], "one that begins behind another is one with it");
+        assert_eq!(take_back(9, 12), [(3, 7), (9, 12)]);
+        assert_eq!(take_back(4, 13), [(3, 13)], "one that begins within another takes in all after");
+        assert_eq!([2, 3, 13, 14].map(|number| state.has_undone(number)), [false, true, true, false]);
     }
 }

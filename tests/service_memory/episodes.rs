@@ -96,6 +96,18 @@ pub(super) async fn what_was_undone_or_rewound_is_no_episode(backend: Backend) {
     assert_eq!(undone.iter().map(|(_, text)| &text[..]).collect::<Vec<_>>(), ["Counted a little."]);
     let none = get(&service, second.name.replace("compactions", "episodes")).await.unwrap_err();
     assert_eq!(none.kind(), (Code::NotFound, "COMPACTION_NOT_FOUND"));
+    // An undo can be undone, and undone again.
+    for expected in [&["Counted some more.", "Counted a little."][..], &["Counted a little."]] {
+        let list = pb::ListCompactionsRequest { parent: SESSION.to_owned(), ..Default::default() };
+        let listed = answer(service.client.transcripts.clone().list_compactions(list).await).unwrap();
+        let undo = pb::UndoCompactionRequest { name: listed.compactions[0].name.clone() };
+        answer(service.client.transcripts.clone().undo_compaction(undo).await).unwrap();
+        let known = texts(&service).await;
+        assert_eq!(known.iter().map(|(_, text)| &text[..]).collect::<Vec<_>>(), expected);
+        let episode = get(&service, second.name.replace("compactions", "episodes")).await;
+        assert_eq!(episode.is_ok(), expected.len() == 2);
+    }
+    let undone = texts(&service).await;
     // The next one goes on from where the window begins again.
     let third = summarize(&service, 20..22, "Counted on.").await;
     let episodes = page(&service, 0, "").await.unwrap().episodes;

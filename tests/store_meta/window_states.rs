@@ -51,6 +51,7 @@ fn state(number: u64, branch: &BranchId) -> RecordedState {
         pins: vec![Pin { name: "rule".into(), text: format!("no {number}"), seq: Some(Seq(1)) }],
         notes: NoteNames { shown: vec!["port".into()], more: number },
         calibration: calibration(number),
+        undone: vec![(number, number + 1)],
     };
     let record = StateRecord {
         tokens_before: 100 + number,

@@ -53,7 +53,8 @@ fn taken_back(mut recorded: RecordedState, rebuilt: &Rebuilt) -> RecordedState {
     let turn = rebuilt.turns.last().map(|recorded| &recorded.turn);
     let last = turn.map_or(Seq(0), |turn| turn.last_seq);
     recorded.version = rebuilt.newest();
-    let WindowState { cut, snipped, stale, summary, pins, notes: _, calibration: _ } = &mut recorded.state;
+    let WindowState { cut, snipped, stale, summary, pins, notes: _, calibration: _, undone: _ } =
+        &mut recorded.state;
     if cut.as_ref().is_some_and(|cut| cut.first_kept > last) {
         *cut = None;
         recorded.record.tokens_after = turn.map_or(0, |turn| turn.log_tokens);
