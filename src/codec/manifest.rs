@@ -37,6 +37,13 @@ pub struct Manifest {
     pub config_revision: u64,
     /// Revision of its window.
     pub window_revision: u64,
+    /// Sum of the versions up to which its own branches were sealed: of several manifests
+    /// that were written without another change of the session, the newest has the most.
+    #[serde(default)]
+    pub sealed: u64,
+    /// When it was written, by the clock of its writer.
+    #[serde(default)]
+    pub written_at: Micros,
     /// Its own branches, the oldest first, each with its parent.
     pub branches: Vec<(BranchLine, Option<BranchId>)>,
     /// Its preambles, the oldest first.
@@ -67,6 +74,9 @@ pub struct Config {
     /// Strip rule sets.
     #[serde(default)]
     pub strip_rules: Vec<String>,
+    /// Whether statements that leave its windows are pinned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin_statements: Option<bool>,
     /// Where it was forked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<ForkOrigin>,
@@ -74,9 +84,6 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continued_from: Option<ForkOrigin>,
     /// Whether tokens were counted by another tokenizer than the profile's.
-    /// Whether statements that leave its windows are pinned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pin_statements: Option<bool>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_other_counts: bool,
 }
@@ -103,6 +110,7 @@ impl From<&Session> for Config {
             profile,
             labels,
             strip_rules,
+            pin_statements,
             forked_from,
             continued_from,
             has_other_counts,
@@ -110,11 +118,11 @@ impl From<&Session> for Config {
         } = session;
         Self {
             format: *format,
-            pin_statements,
             path: *path,
             profile: profile.clone(),
             labels: labels.clone(),
             strip_rules: strip_rules.clone(),
+            pin_statements: *pin_statements,
             forked_from: forked_from.clone(),
             continued_from: continued_from.clone(),
             has_other_counts: *has_other_counts,
@@ -122,7 +130,6 @@ impl From<&Session> for Config {
     }
 }
 
-            pin_statements: *pin_statements,
 impl Config {
     /// The session that has this configuration.
     pub fn into_session(self, id: SessionId, created_at: Micros) -> Session {
@@ -132,6 +139,7 @@ impl Config {
             profile,
             labels,
             strip_rules,
+            pin_statements,
             forked_from,
             continued_from,
             has_other_counts,
@@ -139,11 +147,11 @@ impl Config {
         Session {
             id,
             format,
-            pin_statements,
             path,
             profile,
             labels,
             strip_rules,
+            pin_statements,
             forked_from,
             continued_from,
             has_other_counts,
@@ -151,7 +159,6 @@ impl Config {
         }
     }
 }
-            pin_statements,
 
 impl PreambleLine {
     /// The line of a preamble, whose payload must be UTF-8.

@@ -330,6 +330,8 @@ impl Engine {
             branch: tip.head.branch.clone(),
             config_revision: tip.head.config_revision,
             window_revision: tip.head.window_revision,
+            sealed: branches.iter().fold(0, |sum: u64, branch| sum.saturating_add(branch.sealed_version.0)),
+            written_at: self.now(),
             branches: branches
                 .iter()
                 .map(|branch| (BranchLine::from(branch), branch.parent.clone()))

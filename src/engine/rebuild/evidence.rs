@@ -79,6 +79,14 @@ pub(super) async fn gather(
     }
 }
 
+/// What grows from one manifest of a session to the next. Notes come and go without a
+/// change of the session itself, but each seal leaves more sealed. One that came to nothing
+/// was written by an earlier generation or, within one, at an earlier time.
+fn age(manifest: &Manifest) -> impl Ord + use<> {
+    let Manifest { version, config_revision, window_revision, sealed, writer, written_at, .. } = *manifest;
+    (version, config_revision, window_revision, sealed, writer, written_at)
+}
+
 impl Evidence {
     /// The session that made a branch.
     pub(super) fn session(&self, tenant: &TenantId, branch: &BranchId) -> Option<&SessionId> {
@@ -127,10 +135,6 @@ impl Evidence {
         let position = (manifest.version, manifest.branch.clone());
         self.positions.entry(id.clone()).or_default().push(position);
         self.blobs.entry(id.clone()).or_default().push(key.to_owned());
-        let age = |manifest: &Manifest| {
-            let noted_at = manifest.notes.iter().map(|note| note.updated_at).max();
-            (manifest.version, manifest.config_revision, manifest.window_revision, noted_at)
-        };
         let is_newest = |(other, _): &(Manifest, String)| age(other) < age(&manifest);
         if self.manifests.get(&id).is_none_or(is_newest) {
             self.manifests.insert(id, (manifest, key.to_owned()));
@@ -182,5 +186,74 @@ impl Evidence {
         };
         self.segments.entry((header.tenant, branch)).or_default().push(Found { row, turns });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::manifest::Config;
+    use crate::model::{CompressionPath, GenerationId, Labels, ModelProfile, Note};
+
+    fn manifest(sealed: u64, writer: i64, written_at: i64, notes: &[&str]) -> Manifest {
+        let note = |name: &&str| Note {
+            name: (*name).to_owned(),
+            text: "x".to_owned(),
+            updated_at: Micros(written_at),
+        };
+        Manifest {
+            turnkeep: "manifest".to_owned(),
+            format: manifest::FORMAT,
+            tenant: TenantId::parse("t").unwrap(),
+            session: SessionId::parse("s").unwrap(),
+            config: Config {
+                format: WireFormat::Opaque,
+                path: CompressionPath::default(),
+                profile: ModelProfile::default(),
+                labels: Labels::new(),
+                strip_rules: vec![],
+                pin_statements: None,
+                forked_from: None,
+                continued_from: None,
+                has_other_counts: false,
+            },
+            created_at: Micros(0),
+            version: Version(7),
+            branch: BranchId::parse("0123456789abcdef0123456789abcdef").unwrap(),
+            config_revision: 1,
+            window_revision: 1,
+            sealed,
+            written_at: Micros(written_at),
+            branches: vec![],
+            preambles: vec![],
+            window_states: vec![],
+            notes: notes.iter().map(note).collect(),
+            writer: GenerationId(writer),
+        }
+    }
+
+    /// The names of the notes that come back, in whatever order the blobs are listed.
+    fn noted(manifests: [&Manifest; 2]) -> [Vec<String>; 2] {
+        [[0, 1], [1, 0]].map(|order| {
+            let mut evidence = Evidence::default();
+            for at in order {
+                evidence.add_manifest(&at.to_string(), &manifest::encode(manifests[at]).unwrap()).unwrap();
+            }
+            let (newest, _) = evidence.manifests.into_values().next().unwrap();
+            newest.notes.into_iter().map(|note| note.name).collect()
+        })
+    }
+
+    #[test]
+    fn of_manifests_of_one_version_that_comes_back_which_was_written_last() {
+        let old = manifest(3, 5, 90, &["kept", "deleted"]);
+        // By more that is sealed, by a later generation, by a later time of one.
+        for new in
+            [manifest(7, 4, 10, &["kept"]), manifest(3, 6, 10, &["kept"]), manifest(3, 5, 91, &["kept"])]
+        {
+            assert_eq!(noted([&old, &new]), [["kept"]; 2].map(|names| names.map(str::to_owned).to_vec()));
+        }
+        let none = manifest(4, 5, 91, &[]);
+        assert_eq!(noted([&old, &none]), [const { Vec::<String>::new() }; 2]);
     }
 }
