@@ -167,14 +167,14 @@ impl Ledger {
             pending.effects.iter().filter(|effect| matches!(effect, Effect::Command { .. })).count();
         for effect in pending.effects {
             match effect {
-                Effect::File { path, state, is_alone } => {
+                Effect::File { path, state, is_alone, .. } => {
                     if !ending.has_failed() {
                         self.touch(path, state, pending.seq, false);
                     } else if !is_alone {
                         self.touch(path, state, pending.seq, true);
                     }
                 }
-                Effect::Command { text, is_look, mints, commits, publishes } => {
+                Effect::Command { text, is_look, mints, commits, publishes, .. } => {
                     if !ending.has_failed() {
                         for (what, name) in mints {
                             self.mint(what, name, pending.seq);

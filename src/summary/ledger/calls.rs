@@ -19,6 +19,10 @@ pub(super) enum Effect {
         /// Whether it is all that the call does, so that it did not happen if the
         /// call failed.
         is_alone: bool,
+        /// Whether it is certain, if the call succeeded, that this was done to the file
+        /// of that name.
+        #[serde(default)]
+        is_certain: bool,
     },
     /// A command is run.
     Command {
@@ -31,6 +35,12 @@ pub(super) enum Effect {
         commits: bool,
         /// Whether it says where the page is that it made.
         publishes: bool,
+        /// Whether it shows files and nothing else, and all of them are known.
+        #[serde(default)]
+        shows_files: bool,
+        /// Whether the shell may be in another folder after it.
+        #[serde(default)]
+        changes_folder: bool,
     },
     /// More is asked of a command that runs.
     Continue { session: String },
@@ -83,7 +93,7 @@ fn has(words: &[String], any: &[&str]) -> bool {
 }
 
 fn file(path: &str, state: FileState) -> Effect {
-    Effect::File { path: shell::clean(None, path), state, is_alone: true }
+    Effect::File { path: shell::clean(None, path), state, is_alone: true, is_certain: true }
 }
 
 /// Free text: a patch, or a script that runs commands.
@@ -115,9 +125,16 @@ fn of_script(text: &str) -> Option<Vec<Effect>> {
             found.extend(patch::files(&string).into_iter().map(|(path, state)| file(&path, state)));
         }
     }
+    // Which of several calls were made, nobody knows who does not run it.
+    let is_one_call = text.matches("tools.").count() == 1;
     for effect in &mut found {
-        if let Effect::File { is_alone, .. } = effect {
-            *is_alone = false;
+        match effect {
+            Effect::File { is_alone, is_certain, .. } => {
+                *is_alone = false;
+                *is_certain &= is_one_call;
+            }
+            Effect::Command { shows_files, .. } => *shows_files &= is_one_call,
+            _ => {}
         }
     }
     if let Some(at) = text.find("write_stdin")

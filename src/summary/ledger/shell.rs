@@ -1,10 +1,13 @@
 //! What a command line does to files, as far as it can be read without being
 //! run: names that are put together by the shell are left out.
 
+mod parser;
+
 use super::calls::Effect;
 use super::{FileState, patch};
 use crate::limits::{LEDGER_COMMAND_BYTES_MAX, LEDGER_EFFECTS_MAX};
 use crate::summary::fit::one_line;
+use parser::{Simple, parse};
 
 /// Bytes of a command line that are read.
 const READ_BYTES_MAX: usize = 64 * 1024;
@@ -33,7 +36,7 @@ pub(super) fn effects_of_words(words: Vec<String>, workdir: Option<&str>) -> Vec
 /// Whether a command line that reads files shows all of each, as far as can be told.
 pub(super) fn shows_whole_files(text: &str) -> bool {
     const WHOLE: [&str; 10] = ["cat", "nl", "bat", "less", "more", "cd", "pwd", "echo", "ls", "true"];
-    let commands = parse(text);
+    let (commands, _) = parse(text);
     // A text that was cut off may go on with anything.
     let is_cut_off = text.len() >= LEDGER_COMMAND_BYTES_MAX - 4;
     !is_cut_off
@@ -47,22 +50,22 @@ pub(super) fn shows_whole_files(text: &str) -> bool {
         })
 }
 
-/// A command of a command line.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Simple {
-    words: Vec<String>,
-    /// Files that its output goes to, and whether it is appended.
-    outputs: Vec<(String, bool)>,
-    inputs: Vec<String>,
-    /// Text that it is given in the line itself.
-    document: String,
-}
-
 /// What was found so far.
 #[derive(Default)]
 struct Run {
     cwd: Option<String>,
-    files: Vec<(String, FileState)>,
+    /// Whether it is in another folder than `cwd` says.
+    is_lost: bool,
+    /// Whether it went to another folder.
+    changes_folder: bool,
+    /// Files, and whether each is what it is called and that was done if all succeeded.
+    files: Vec<(String, FileState, bool)>,
+    /// Whether not all commands ran although the line succeeded.
+    is_broken: bool,
+    /// Whether more is shown than files that are known.
+    shows_other: bool,
+    /// Whether what is done in a command that is read now is not known to have succeeded.
+    is_doubtful: bool,
     mints: Vec<(String, String)>,
     commands: usize,
     does_something: bool,
@@ -73,30 +76,66 @@ struct Run {
 impl Run {
     fn finish(self, text: &str) -> Vec<Effect> {
         let is_alone = self.commands == 1;
-        let is_look = !self.does_something && self.files.iter().all(|(_, state)| *state == FileState::Read);
+        let is_look =
+            !self.does_something && self.files.iter().all(|(_, state, _)| *state == FileState::Read);
         let text = one_line(text, LEDGER_COMMAND_BYTES_MAX);
-        let files = self.files.into_iter().map(|(path, state)| Effect::File { path, state, is_alone });
-        let Self { mints, commits, publishes, .. } = self;
-        let command = Effect::Command { text, is_look, mints, commits, publishes };
+        let Self { mints, commits, publishes, is_broken, changes_folder, .. } = self;
+        let shows_files = is_look && !self.shows_other && !is_broken;
+        let files = self.files.into_iter().map(|(path, state, is_sure)| Effect::File {
+            path,
+            state,
+            is_alone,
+            is_certain: is_sure && !is_broken,
+        });
+        let command =
+            Effect::Command { text, is_look, mints, commits, publishes, shows_files, changes_folder };
         files.take(LEDGER_EFFECTS_MAX - 1).chain([command]).collect()
     }
 
     fn line(&mut self, text: &str, depth: u32) {
         let text = text.get(..text.floor_char_boundary(READ_BYTES_MAX)).unwrap_or(text);
-        for simple in parse(text) {
+        let (commands, is_chain) = parse(text);
+        self.is_broken |= !is_chain;
+        for simple in commands {
             self.simple(&simple, depth);
         }
     }
 
     fn touch(&mut self, path: &str, state: FileState) {
         if is_plain(path) && self.files.len() < LEDGER_EFFECTS_MAX {
+            // What was shown was read.
+            let is_done = state == FileState::Read || !self.is_doubtful;
+            let is_sure = is_done && (!self.is_lost || is_absolute(path));
             let path = clean(self.cwd.as_deref(), path);
-            self.files.push((path, state));
+            self.files.push((path, state, is_sure));
+        } else if !path.starts_with("/dev/") {
+            self.shows_other = true;
+        }
+    }
+
+    /// Goes to the folder that a command names, if it can be told which it is.
+    fn go(&mut self, simple: &Simple, name: &str, rest: &[String]) {
+        self.changes_folder = true;
+        let folder = operands(rest, &[]).first().copied();
+        let folder = match folder {
+            // Home.
+            None if name == "cd" && !rest.iter().any(|word| word == "-") => Some("~"),
+            folder => folder.filter(|folder| is_plain(folder) && !folder.starts_with('+')),
+        };
+        match folder.filter(|_| name != "popd" && !simple.feeds && !simple.is_fed) {
+            Some(folder) => {
+                self.is_lost &= !is_absolute(folder);
+                self.cwd = Some(clean(self.cwd.as_deref(), folder));
+            }
+            None => self.is_lost = true,
         }
     }
 
     fn simple(&mut self, simple: &Simple, depth: u32) {
         self.commands += 1;
+        // Whether it succeeded does not show, or it is to fail.
+        self.is_doubtful = simple.feeds;
+        self.is_broken |= simple.words.iter().take_while(|word| word.as_str() == "!").count() > 0;
         for (path, appends) in &simple.outputs {
             self.touch(path, if *appends { FileState::Edited } else { FileState::Written });
         }
@@ -115,14 +154,18 @@ impl Run {
             }
             return;
         }
-        self.does_something |= !is_look(name, rest);
+        let is_look = is_look(name, rest);
+        self.does_something |= !is_look;
+        self.shows_other |= !(is_look && (shows_nothing_else(name) || simple.is_fed));
+        // What these leave need not be another than it was.
+        self.is_doubtful |= matches!(name, "touch") || is_formatter(name);
         match name {
-            "cd" | "pushd" => {
-                if let Some(folder) = rest.first().filter(|folder| is_plain(folder)) {
-                    self.cwd = Some(clean(self.cwd.as_deref(), folder));
-                }
+            "cd" | "pushd" | "popd" => self.go(simple, name, rest),
+            "git" => {
+                let before = (self.cwd.clone(), self.is_lost);
+                self.git(rest);
+                (self.cwd, self.is_lost) = before;
             }
-            "git" => self.git(rest),
             "gh" | "glab" | "hub" | "tea" => {
                 self.publishes |= rest.iter().take(2).any(|word| word == "create" || word == "new");
             }
@@ -192,8 +235,7 @@ impl Run {
                     self.touch(path, FileState::Written);
                 }
             }
-            "gofmt" | "goimports" | "shfmt" | "rustfmt" | "black" | "isort" | "prettier" | "eslint"
-            | "ruff" => {
+            name if is_formatter(name) => {
                 let writes = matches!(name, "rustfmt" | "black" | "isort")
                     || has(&["-w", "--write", "--fix", "format"]);
                 if writes && !has(&["--check"]) {
@@ -227,7 +269,8 @@ impl Run {
         let mut rest = rest;
         while let Some(flag) = rest.first().filter(|word| word.starts_with('-')) {
             let skip = if matches!(flag.as_str(), "-C" | "-c") { 2 } else { 1 };
-            if let (Some(folder), "-C") = (rest.get(1).filter(|folder| is_plain(folder)), flag.as_str()) {
+            if let (Some(folder), "-C") = (rest.get(1), flag.as_str()) {
+                self.is_lost |= !is_plain(folder);
                 self.cwd = Some(clean(self.cwd.as_deref(), folder));
             }
             rest = rest.get(skip..).unwrap_or_default();
@@ -278,6 +321,21 @@ impl Run {
         let branch = branch.filter(|branch| is_plain(branch) && !branch.is_empty());
         self.mints.extend(branch.map(|branch| ("branch".to_owned(), branch.clone())));
     }
+}
+
+/// Whether a command that looks shows files, if any, and what it was told to say.
+fn shows_nothing_else(name: &str) -> bool {
+    const FILES: [&str; 13] =
+        ["cat", "less", "more", "nl", "bat", "tac", "wc", "head", "tail", "xxd", "od", "sed", "jq"];
+    const NOTHING: [&str; 11] =
+        ["cd", "pushd", "popd", "true", "set", "test", "[", "sleep", "echo", "printf", "pwd"];
+    FILES.contains(&name) || NOTHING.contains(&name)
+}
+
+fn is_formatter(name: &str) -> bool {
+    const FORMATTERS: [&str; 9] =
+        ["gofmt", "goimports", "shfmt", "rustfmt", "black", "isort", "prettier", "eslint", "ruff"];
+    FORMATTERS.contains(&name)
 }
 
 fn is_shell(name: &str) -> bool {
@@ -377,10 +435,14 @@ fn is_look(name: &str, rest: &[String]) -> bool {
     }
 }
 
+/// Whether a path does not depend on the folder that it is named in.
+pub(super) fn is_absolute(path: &str) -> bool {
+    path.starts_with(['/', '~']) || path.get(1..3).is_some_and(|drive| drive == ":\\" || drive == ":/")
+}
+
 /// A path with what the shell would put before it, and without `.` and `..`.
 pub(super) fn clean(cwd: Option<&str>, path: &str) -> String {
-    let is_absolute =
-        path.starts_with(['/', '~']) || path.get(1..3).is_some_and(|drive| drive == ":\\" || drive == ":/");
+    let is_absolute = is_absolute(path);
     let path = path.strip_prefix("file://").unwrap_or(path);
     let whole = match cwd {
         Some(cwd) if !is_absolute => [cwd.trim_end_matches('/'), path].join("/"),
@@ -399,183 +461,6 @@ pub(super) fn clean(cwd: Option<&str>, path: &str) -> String {
     }
     let root = if whole.starts_with('/') { "/" } else { "" };
     [root, &pieces.join("/")].concat()
-}
-
-/// The commands of a line.
-fn parse(text: &str) -> Vec<Simple> {
-    let mut parser = Parser { rest: text, ..Parser::default() };
-    parser.run();
-    parser.commands
-}
-
-#[derive(Default)]
-struct Parser<'a> {
-    rest: &'a str,
-    commands: Vec<Simple>,
-    current: Simple,
-    word: Option<String>,
-    /// What the word that is read will be.
-    target: Option<Target>,
-    /// Ends of documents that begin at the next line.
-    documents: Vec<String>,
-}
-
-#[derive(Clone, Copy)]
-enum Target {
-    Output { appends: bool },
-    Input,
-    Document,
-    Nothing,
-}
-
-impl Parser<'_> {
-    fn next(&mut self) -> Option<char> {
-        let mut characters = self.rest.chars();
-        let c = characters.next()?;
-        self.rest = characters.as_str();
-        Some(c)
-    }
-
-    fn run(&mut self) {
-        while let Some(c) = self.next() {
-            match c {
-                '\'' => {
-                    let end = self.rest.find('\'').unwrap_or(self.rest.len());
-                    let (inside, after) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
-                    self.word.get_or_insert_default().push_str(inside);
-                    self.rest = after.strip_prefix('\'').unwrap_or(after);
-                }
-                '"' => self.quoted(),
-                '\\' => match self.next() {
-                    Some('\n') | None => {}
-                    Some(c) => self.word.get_or_insert_default().push(c),
-                },
-                '$' if self.rest.starts_with('(') => self.substitution(),
-                '#' if self.word.is_none() => {
-                    let end = self.rest.find('\n').unwrap_or(self.rest.len());
-                    self.rest = self.rest.get(end..).unwrap_or_default();
-                }
-                '>' | '<' => self.redirect(c),
-                '&' if self.rest.starts_with('>') => {}
-                '\n' => {
-                    self.end_command();
-                    self.read_documents();
-                }
-                ';' | '&' | '|' | '(' | ')' => self.end_command(),
-                c if c.is_whitespace() => self.end_word(),
-                c => self.word.get_or_insert_default().push(c),
-            }
-        }
-        self.end_command();
-    }
-
-    fn quoted(&mut self) {
-        self.word.get_or_insert_default();
-        while let Some(c) = self.next() {
-            match c {
-                '"' => return,
-                '\\' => match self.next() {
-                    Some(c @ ('"' | '\\' | '$' | '`')) => self.word.get_or_insert_default().push(c),
-                    Some('\n') | None => {}
-                    Some(c) => self.word.get_or_insert_default().extend(['\\', c]),
-                },
-                '$' if self.rest.starts_with('(') => self.substitution(),
-                c => self.word.get_or_insert_default().push(c),
-            }
-        }
-    }
-
-    /// `$( … )` stays in the word, so that nobody takes that for a name.
-    fn substitution(&mut self) {
-        let mut depth = 0_usize;
-        let word = self.word.get_or_insert_default();
-        word.push('$');
-        let mut end = self.rest.len();
-        for (at, c) in self.rest.char_indices() {
-            match c {
-                '(' => depth += 1,
-                ')' => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 {
-                end = at + 1;
-                break;
-            }
-        }
-        self.rest = self.rest.get(end..).unwrap_or_default();
-    }
-
-    fn redirect(&mut self, c: char) {
-        // A number before it is that of a stream.
-        if self.word.as_ref().is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_digit())) {
-            self.word = None;
-        }
-        self.end_word();
-        let mut is_double = false;
-        let take = |parser: &mut Self, sign: char| {
-            let rest = parser.rest.strip_prefix(sign);
-            if let Some(rest) = rest {
-                parser.rest = rest;
-            }
-            rest.is_some()
-        };
-        if take(self, c) {
-            is_double = true;
-        }
-        self.target = Some(if c == '>' {
-            let to_stream = take(self, '&');
-            take(self, '|');
-            if to_stream { Target::Nothing } else { Target::Output { appends: is_double } }
-        } else if !is_double {
-            if take(self, '(') || take(self, '&') { Target::Nothing } else { Target::Input }
-        } else if take(self, '<') {
-            Target::Nothing
-        } else {
-            take(self, '-');
-            Target::Document
-        });
-    }
-
-    fn end_word(&mut self) {
-        let Some(word) = self.word.take() else { return };
-        match self.target.take() {
-            None => self.current.words.push(word),
-            Some(Target::Output { appends }) => self.current.outputs.push((word, appends)),
-            Some(Target::Input) => self.current.inputs.push(word),
-            Some(Target::Document) => self.documents.push(word),
-            Some(Target::Nothing) => {}
-        }
-    }
-
-    fn end_command(&mut self) {
-        self.end_word();
-        self.target = None;
-        let current = std::mem::take(&mut self.current);
-        if current != Simple::default() {
-            self.commands.push(current);
-        }
-    }
-
-    /// The documents that begin on this line belong to the last command.
-    fn read_documents(&mut self) {
-        for end in std::mem::take(&mut self.documents) {
-            let mut length = 0;
-            let mut document_end = self.rest.len();
-            for line in self.rest.split_inclusive('\n') {
-                if line.trim() == end {
-                    document_end = length;
-                    length += line.len();
-                    break;
-                }
-                length += line.len();
-            }
-            let document = self.rest.get(..document_end).unwrap_or_default();
-            if let Some(command) = self.commands.last_mut() {
-                command.document.push_str(document);
-            }
-            self.rest = self.rest.get(length..).unwrap_or_default();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,10 @@ const ASIDES: [&str; 8] =
 /// changed, each with the entry of the call by which it became stale.
 ///
 /// To read a part of a file makes nothing stale but the same part, read before, and
-/// neither does an answer of less than half the length. What failed changes nothing. A result that shows several files is stale once all are.
+/// neither does an answer of less than half the length. What failed changes nothing. A
+/// result that shows several files is stale once all are. What is not certain makes nothing
+/// stale: commands that need not have run although the call succeeded, and names that the
+/// shell makes or that are relative to a folder that may have become another.
 pub fn stale_results<'a>(entries: impl IntoIterator<Item = &'a Said<'a>>) -> BTreeMap<Seq, Seq> {
     let mut found = Found::default();
     for entry in entries {
@@ -37,8 +40,11 @@ pub fn stale_results<'a>(entries: impl IntoIterator<Item = &'a Said<'a>>) -> BTr
 /// A call without a result.
 struct Pending<'a> {
     call: &'a Invocation<'a>,
+    effects: Vec<Effect>,
     /// Counts calls: results of parallel ones come in any order.
     number: u64,
+    /// How many calls before it may have taken the shell to another folder.
+    folder: u64,
     seq: Seq,
 }
 
@@ -57,6 +63,8 @@ struct Look<'a> {
 #[derive(Default)]
 struct Found<'a> {
     calls: u64,
+    /// How many of them may have taken the shell to another folder.
+    folders: u64,
     pending: VecDeque<Pending<'a>>,
     looks: Vec<Look<'a>>,
     /// The looks that show the last that is known of a file, by its name.
@@ -68,7 +76,12 @@ struct Found<'a> {
 impl<'a> Found<'a> {
     fn call(&mut self, call: &'a Invocation<'a>, seq: Seq) {
         self.calls += 1;
-        self.pending.push_back(Pending { call, number: self.calls, seq });
+        let effects = effects(&call.name, &call.arguments);
+        let folder = self.folders;
+        // Whether it succeeds or not.
+        let moves = |effect: &Effect| matches!(effect, Effect::Command { changes_folder: true, .. });
+        self.folders += u64::from(effects.iter().any(moves));
+        self.pending.push_back(Pending { call, effects, number: self.calls, folder, seq });
         if self.pending.len() > LEDGER_PENDING_MAX {
             self.pending.pop_front();
         }
@@ -96,22 +109,25 @@ impl<'a> Found<'a> {
 
     /// Takes in a call that did what it was to do; gives the look that its result is.
     fn done(&mut self, pending: &Pending<'a>, length: usize) -> Option<usize> {
-        let call = pending.call;
-        let effects = effects(&call.name, &call.arguments);
-        let is_whole = is_whole(call, &effects);
+        let Pending { call, effects, folder, .. } = pending;
+        let is_whole = is_whole(call, effects);
+        let is_command = effects.iter().any(|effect| matches!(effect, Effect::Command { .. }));
         let mut paths = Vec::new();
-        for effect in &effects {
-            if let Effect::File { path, state, .. } = effect {
+        for effect in effects {
+            if let Effect::File { path, state, is_certain: true, .. } = effect {
+                // A folder of the shell's need not be that of other tools.
+                let is_relative = is_command && !shell::is_absolute(path);
+                let path = if is_relative { format!("\0{folder}\0{path}") } else { path.clone() };
                 let shown = (*state == FileState::Read).then_some(length);
-                self.touch(path, pending, is_whole, shown);
-                if !paths.contains(path) {
-                    paths.push(path.clone());
+                self.touch(&path, pending, is_whole, shown);
+                if !paths.contains(&path) {
+                    paths.push(path);
                 }
             }
         }
         let shows_more = effects.iter().any(|effect| match effect {
-            Effect::File { .. } => false,
-            Effect::Command { is_look, .. } => !is_look,
+            Effect::File { is_certain, .. } => !is_certain,
+            Effect::Command { shows_files, .. } => !shows_files,
             Effect::Continue { .. } | Effect::Create { .. } => true,
         });
         if paths.is_empty() || shows_more {
@@ -291,6 +307,98 @@ mod tests {
             (vec![read("/a1.rs"), ("read_symbol", json!({"path": "/a1.rs", "symbol": "main"}))], vec![]),
             (vec![read("/a1.rs"), ("read_file", json!({"path": "/a1.rs"}))], vec![(0, 1)]),
             (vec![("Grep", json!({"pattern": "x", "path": "/a1.rs"})), read("/a1.rs")], vec![]),
+        ] {
+            assert_eq!(stale(&steps), expected, "{steps:?}");
+        }
+    }
+
+    /// A look that is certain, and a call after it.
+    #[test]
+    fn what_need_not_have_run_makes_nothing_stale() {
+        let shell = |command: &str| ("Bash", json!({"command": command}));
+        for (command, is_certain) in [
+            ("rm /a.rs", true),
+            ("cd /x && rm /a.rs", true),
+            ("make && sed -i s/x/y/ /a.rs", true),
+            ("echo 1 | tee /a.rs", true),
+            ("cat > /a.rs <<'EOF'\nrm b; rm c\nEOF\n", true),
+            ("rm /a.rs;", true),
+            ("make 2>&1 | cat && rm /a.rs", true),
+            ("bash -c 'rm /a.rs'", true),
+            // It ran only if another command failed, or need not have succeeded.
+            ("test -d /x || rm /a.rs", false),
+            ("rm /a.rs || true", false),
+            ("rm /a.rs; echo done", false),
+            ("make; rm /a.rs", false),
+            ("rm /a.rs\necho done", false),
+            ("rm /a.rs | cat", false),
+            ("rm /a.rs &", false),
+            ("(rm /a.rs)", false),
+            ("! rm /a.rs", false),
+            ("if make; then rm /a.rs; fi", false),
+            ("for f in x; do rm /a.rs; done", false),
+            ("bash -c 'make || rm /a.rs'", false),
+            // It may leave the file as it was.
+            ("touch /a.rs", false),
+            ("rustfmt /a.rs", false),
+            ("cat /a.rs; git log", false),
+            ("cat /a.rs || cat /b.rs", false),
+        ] {
+            let expected: &[(usize, usize)] = if is_certain { &[(0, 1)] } else { &[] };
+            assert_eq!(stale(&[read("/a.rs"), shell(command)]), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn a_result_that_may_show_more_than_known_files_is_not_stale() {
+        let shell = |command: &str| ("Bash", json!({"command": command}));
+        for (command, is_known) in [
+            ("cat /a.rs", true),
+            ("cd /x && cat /a.rs", true),
+            ("echo here: && cat /a.rs | head -n 50", true),
+            ("cat /a.rs | grep -n fn", true),
+            ("sed -n 1,50p /a.rs", true),
+            ("cat /a.rs && git log", false),
+            ("cat /a.rs && ls", false),
+            ("cat /a.rs *.rs", false),
+            ("cat /a.rs $OTHER", false),
+            ("cat /a.rs $(git ls-files)", false),
+            ("cat /a.rs < $OTHER", false),
+            ("cat /a.rs; make", false),
+            ("cat /a.rs || git log", false),
+        ] {
+            let expected: &[(usize, usize)] = if is_known { &[(0, 1)] } else { &[] };
+            assert_eq!(stale(&[shell(command), read("/a.rs")]), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn relative_names_are_of_the_same_file_only_if_the_folder_is_certain() {
+        let shell = |command: &str| ("Bash", json!({"command": command}));
+        let inside = |folder: &str, command: &str| ("Bash", json!({"command": command, "workdir": folder}));
+        for (steps, expected) in [
+            (vec![shell("cat a.rs"), shell("cat a.rs")], vec![(0, 1)]),
+            (vec![shell("cd /x && cat a.rs"), read("/x/a.rs")], vec![(0, 1)]),
+            (vec![read("/x/y/a.rs"), shell("cd /x && cd y && rm a.rs")], vec![(0, 1)]),
+            (vec![inside("/x", "cat a.rs"), inside("/x", "rm a.rs")], vec![(0, 1)]),
+            (vec![inside("/x", "cat a.rs"), inside("/y", "rm a.rs")], vec![]),
+            // A shell stays where it went; another begins where the first did.
+            (vec![shell("cat a.rs"), shell("cd x && make"), shell("rm a.rs")], vec![]),
+            (vec![shell("cd x && cat a.rs"), shell("cd x && rm a.rs")], vec![]),
+            (vec![shell("cat a.rs"), shell("cd x"), shell("cat a.rs"), shell("cat a.rs")], vec![(2, 3)]),
+            (vec![shell("cd /x && cat a.rs"), shell("cd /x && rm a.rs")], vec![(0, 1)]),
+            // Other tools have a folder of their own.
+            (vec![read("a.rs"), shell("rm a.rs")], vec![]),
+            (vec![read("a.rs"), read("./a.rs")], vec![(0, 1)]),
+            // Where these lead is not known.
+            (vec![read("/x/a.rs"), shell("cd /x && cd $Y && rm a.rs")], vec![]),
+            (vec![read("/x/a.rs"), shell("cd /x && cd - && rm a.rs")], vec![]),
+            (vec![read("/x/a.rs"), shell("cd /x && popd && rm a.rs")], vec![]),
+            (vec![read("/x/a.rs"), shell("cd /x && cd && rm a.rs")], vec![]),
+            (vec![read("/x/a.rs"), shell("cd /x && cd $Y && rm /x/a.rs")], vec![(0, 1)]),
+            // A folder of one command is none of the next.
+            (vec![read("/x/a.rs"), shell("git -C /x status && rm a.rs")], vec![]),
+            (vec![read("/x/a.rs"), shell("cd -P /x && rm a.rs")], vec![(0, 1)]),
         ] {
             assert_eq!(stale(&steps), expected, "{steps:?}");
         }
