@@ -10,12 +10,16 @@ pub mod failure;
 mod http;
 mod openai;
 
+use self::http::{Answer, Http, HttpError};
 use crate::clock::{self, Clock as _, Deadline, SystemClock};
 use crate::entropy::Entropy;
 use crate::limits::{PROVIDER_ATTEMPTS_MAX, PROVIDER_BACKOFF, PROVIDER_MESSAGE_BYTES_MAX};
 use crate::model::{Usage, WireFormat};
+use ::http::header::{
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName,
+    HeaderValue, TRANSFER_ENCODING,
+};
 use failure::{FailureClass, FailureReport, classify};
-use http::{Answer, Http, HttpError};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,12 +58,16 @@ pub struct LlmOptions {
     /// The API that it is behind.
     pub api: Api,
     /// URL of the API, as that API's own clients take it: for OpenAI with the
-    /// `/v1` at its end, for Anthropic without.
+    /// `/v1` at its end, for Anthropic without. A query in it stays, such as Azure's
+    /// `?api-version=…`.
     pub endpoint: String,
     /// The model's name.
     pub model: String,
     /// The key, if it wants one.
     pub key: Option<SecretString>,
+    /// The header that has the key and nothing else, if it is not the API's own: Azure
+    /// wants `api-key`.
+    pub key_header: Option<String>,
     /// How long a connection may take.
     pub connect_timeout: Duration,
     /// How long one attempt may take.
@@ -75,6 +83,9 @@ pub enum InvalidOptions {
     /// The key cannot stand in a header.
     #[error("the key has characters that no header can have")]
     Key,
+    /// There is no such header.
+    #[error("the key's header must be the name of one, and of none that a request has anyway")]
+    KeyHeader,
     /// There are no certificates to trust.
     #[error("no certificates of authorities are installed on this machine: {0}")]
     Certificates(std::io::Error),
@@ -176,11 +187,20 @@ pub struct LlmClient {
 impl LlmClient {
     /// A client; nothing is sent before the first call.
     pub fn new(options: LlmOptions) -> Result<Self, InvalidOptions> {
-        let (path, headers) = match options.api {
-            Api::Anthropic => ("/v1/messages", anthropic::headers(options.key.as_ref())),
-            Api::Openai => ("/chat/completions", openai::headers(options.key.as_ref())),
+        let (path, mut headers, own, before) = match options.api {
+            Api::Anthropic => ("/v1/messages", anthropic::headers(), anthropic::KEY_HEADER, ""),
+            Api::Openai => ("/chat/completions", HeaderMap::new(), AUTHORIZATION, "Bearer "),
         };
-        let headers = headers.map_err(|_| InvalidOptions::Key)?;
+        let (name, before) = match &options.key_header {
+            None => (own, before),
+            Some(name) => (key_header(name)?, ""),
+        };
+        if let Some(key) = &options.key {
+            let key = format!("{before}{}", key.expose_secret());
+            let mut key = HeaderValue::from_str(&key).map_err(|_| InvalidOptions::Key)?;
+            key.set_sensitive(true);
+            headers.insert(name, key);
+        }
         let http = Http::new(&options.endpoint, path, headers, options.connect_timeout)?;
         Ok(Self { options, http, new_limit_name: AtomicBool::new(false) })
     }
@@ -322,6 +342,21 @@ impl LlmClient {
         text.truncate(text.floor_char_boundary(PROVIDER_MESSAGE_BYTES_MAX));
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
     }
+}
+
+/// The header of that name, if it is one that a request need not have without a key.
+fn key_header(name: &str) -> Result<HeaderName, InvalidOptions> {
+    const OTHERS: [HeaderName; 7] = [
+        ACCEPT,
+        CONNECTION,
+        CONTENT_LENGTH,
+        CONTENT_TYPE,
+        HOST,
+        TRANSFER_ENCODING,
+        anthropic::VERSION_HEADER,
+    ];
+    let name = name.parse().map_err(|_| InvalidOptions::KeyHeader)?;
+    if OTHERS.contains(&name) { Err(InvalidOptions::KeyHeader) } else { Ok(name) }
 }
 
 /// Time before the next attempt: what the provider asks for and a little, or one

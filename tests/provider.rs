@@ -28,6 +28,7 @@ fn options(api: Api, llm: &Llm) -> LlmOptions {
         endpoint,
         model: "small-1".to_owned(),
         key: Some(KEY.into()),
+        key_header: None,
         connect_timeout: Duration::from_secs(5),
         attempt_timeout: Duration::from_mins(1),
     }
@@ -78,6 +79,31 @@ async fn chat_completions_are_asked_and_read() {
         {"role": "user", "content": "Sum up: \"x\""},
     ]);
     assert_eq!(received.body, json!({"model": "small-1", "messages": messages, "max_tokens": 500}));
+}
+
+/// As Azure has it: the deployment in the path, a version behind it, the key in a header
+/// of its own.
+#[tokio::test]
+async fn a_key_may_stand_in_another_header_and_a_version_in_the_query() {
+    let llm =
+        Llm::start([Step::ok(&openai_answer("a", "stop")), Step::ok(&anthropic_answer("b", "end_turn"))])
+            .await;
+    let asked = async |api, path: &str| {
+        let endpoint = format!("{}{path}", llm.url);
+        let options = LlmOptions { endpoint, key_header: Some("api-key".to_owned()), ..options(api, &llm) };
+        ask(&LlmClient::new(options).unwrap(), 60).await.unwrap().text
+    };
+    assert_eq!(asked(Api::Openai, "/openai/deployments/d?api-version=2024-10-21").await, "a");
+    assert_eq!(asked(Api::Anthropic, "/x/?api-version=1").await, "b");
+    let received = llm.received();
+    let paths = received.iter().map(|received| received.path.as_str());
+    let expected =
+        ["/openai/deployments/d/chat/completions?api-version=2024-10-21", "/x/v1/messages?api-version=1"];
+    assert_eq!(paths.collect::<Vec<_>>(), expected);
+    for request in &received {
+        let keys = ["api-key", "authorization", "x-api-key"].map(|name| request.header(name));
+        assert_eq!(keys, [Some(KEY), None, None]);
+    }
 }
 
 #[tokio::test]
@@ -333,6 +359,7 @@ async fn a_real_model_answers() {
         endpoint,
         model,
         key,
+        key_header: None,
         connect_timeout: Duration::from_secs(5),
         attempt_timeout: Duration::from_mins(5),
     };

@@ -2,19 +2,14 @@
 
 use super::{CompletionRequest, Reading, StopReason};
 use crate::model::Usage;
-use http::header::{HeaderMap, HeaderValue, InvalidHeaderValue};
-use secrecy::{ExposeSecret as _, SecretString};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-pub(super) fn headers(key: Option<&SecretString>) -> Result<HeaderMap, InvalidHeaderValue> {
-    let mut headers = HeaderMap::new();
-    headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
-    if let Some(key) = key {
-        let mut key = HeaderValue::from_str(key.expose_secret())?;
-        key.set_sensitive(true);
-        headers.insert("x-api-key", key);
-    }
-    Ok(headers)
+pub(super) const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
+pub(super) const VERSION_HEADER: HeaderName = HeaderName::from_static("anthropic-version");
+
+pub(super) fn headers() -> HeaderMap {
+    HeaderMap::from_iter([(VERSION_HEADER, HeaderValue::from_static("2023-06-01"))])
 }
 
 pub(super) fn body(model: &str, request: &CompletionRequest) -> Value {

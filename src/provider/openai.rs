@@ -2,19 +2,7 @@
 
 use super::{CompletionRequest, Reading, StopReason};
 use crate::model::Usage;
-use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, InvalidHeaderValue};
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-
-pub(super) fn headers(key: Option<&SecretString>) -> Result<HeaderMap, InvalidHeaderValue> {
-    let mut headers = HeaderMap::new();
-    if let Some(key) = key {
-        let mut key = HeaderValue::from_str(&format!("Bearer {}", key.expose_secret()))?;
-        key.set_sensitive(true);
-        headers.insert(AUTHORIZATION, key);
-    }
-    Ok(headers)
-}
 
 /// OpenAI's reasoning models take the limit of the output only by its new name,
 /// other servers only by the old one.

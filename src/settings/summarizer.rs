@@ -26,6 +26,8 @@ pub struct Summarizer {
     pub key: Option<SecretString>,
     /// A file that holds the key, and nothing else but space around it.
     pub key_file: Option<PathBuf>,
+    /// The header that has the key and nothing else, if it is not the API's own.
+    pub key_header: Option<String>,
     /// Seconds that a connection may take.
     pub connect_seconds: u64,
     /// Seconds that one attempt may take.
@@ -42,6 +44,7 @@ impl Default for Summarizer {
             capable_over_tokens: 60_000,
             key: None,
             key_file: None,
+            key_header: None,
             connect_seconds: 5,
             attempt_seconds: 120,
         }
@@ -55,7 +58,8 @@ impl Summarizer {
             || !self.model.is_empty()
             || !self.capable_model.is_empty()
             || self.key.is_some()
-            || self.key_file.is_some();
+            || self.key_file.is_some()
+            || self.key_header.is_some();
         match self.api {
             None if is_set => Err(invalid("api", "is needed with the other settings of the summarizer")),
             Some(_) if self.model.is_empty() => Err(invalid("model", "is needed with summarizer.api")),
@@ -84,6 +88,7 @@ impl Summarizer {
                 endpoint,
                 model: model.to_owned(),
                 key: key.clone(),
+                key_header: self.key_header.clone(),
                 connect_timeout: Duration::from_secs(self.connect_seconds.max(1)),
                 attempt_timeout: Duration::from_secs(self.attempt_seconds.max(1)),
             };
@@ -91,6 +96,7 @@ impl Summarizer {
                 let setting = match error {
                     InvalidOptions::Key if self.key_file.is_some() => "key_file",
                     InvalidOptions::Key => "key",
+                    InvalidOptions::KeyHeader => "key_header",
                     _ => "endpoint",
                 };
                 invalid(setting, &error.to_string())
@@ -124,7 +130,8 @@ mod tests {
 
     #[test]
     fn a_summarizer_has_an_api_a_model_and_one_key() {
-        let table: [(&[(&str, &str)], &str); 6] = [
+        let table: [(&[(&str, &str)], &str); 7] = [
+            (&[("KEY_HEADER", "api-key")], "summarizer.api: is needed"),
             (&[("MODEL", "m")], "summarizer.api: is needed"),
             (&[("KEY", "hunter2")], "summarizer.api: is needed"),
             (&[("API", "openai")], "summarizer.model: is needed"),
@@ -163,5 +170,9 @@ mod tests {
         assert!(error.starts_with("summarizer.key_file: ") && !error.contains("hunter2"), "{error}");
         let elsewhere = load(&[("API", "openai"), ("MODEL", "a"), ("ENDPOINT", "h/v1")]).unwrap();
         assert!(elsewhere.open().unwrap_err().to_string().starts_with("summarizer.endpoint: "));
+        for wrong in ["", "api key", "Content-Type", "host"] {
+            let header = load(&[&base[..], &[("KEY_HEADER", wrong)]].concat()).unwrap();
+            assert!(header.open().unwrap_err().to_string().starts_with("summarizer.key_header: "), "{wrong}");
+        }
     }
 }

@@ -68,6 +68,7 @@ pub(super) const SCALARS: &[(&str, Kind)] = &[
     ("summarizer.capable_over_tokens", Kind::Integer),
     ("summarizer.key", Kind::Text),
     ("summarizer.key_file", Kind::Text),
+    ("summarizer.key_header", Kind::Text),
     ("summarizer.connect_seconds", Kind::Integer),
     ("summarizer.attempt_seconds", Kind::Integer),
     ("log.format", Kind::Text),
