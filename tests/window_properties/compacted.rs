@@ -9,7 +9,8 @@ use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use turnkeep::model::{
-    Cut, Entry, EntryKind, Origin, Pin, Repair, RepairKind, Seq, Summary, Tokenizer, WindowState, WireFormat,
+    Cut, Entry, EntryKind, NoteNames, Origin, Pin, Repair, RepairKind, Seq, Summary, Tokenizer, WindowState,
+    WireFormat,
 };
 use turnkeep::tokens::TokenCounter;
 use turnkeep::window::{Assembler, atoms, cut_before, last_messages, opening, truncate};
@@ -35,6 +36,8 @@ enum Step {
     Snip(Vec<Index>),
     Summarize(String),
     Pin(String),
+    /// The notes that there are now, which the next change of a state names.
+    Notes(Vec<String>),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -45,6 +48,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => prop::collection::vec(any::<Index>(), 0..4).prop_map(Step::Snip),
         1 => text.prop_map(Step::Summarize),
         1 => text.prop_map(Step::Pin),
+        1 => prop::collection::vec("[^\\p{Cc}/]{1,64}", 0..24).prop_map(Step::Notes),
     ]
 }
 
@@ -80,6 +84,10 @@ fn after(format: WireFormat, state: &WindowState, log: &[Entry], step: &Step) ->
             state.pins.push(Pin { name: text.clone(), text: text.clone(), seq: None });
             state.cut.is_none().then(|| opening(&window)).flatten()
         }
+        Step::Notes(names) => {
+            state.notes = NoteNames::of(names.clone());
+            state.cut.is_none().then(|| opening(&window)).flatten()
+        }
     };
     state.cut = cut.or(state.cut);
     state
@@ -110,6 +118,17 @@ pub(super) fn shows_pins(served: &Served, state: &WindowState) -> Result<(), Tes
     for pin in &state.pins {
         prop_assert!(text.contains(&pin.text), "{:?} in {:#?}", pin, served);
     }
+    Ok(())
+}
+
+/// The notes that there were are named in the window, and how many more there were.
+pub(super) fn names_notes(served: &Served, state: &WindowState) -> Result<(), TestCaseError> {
+    let text = text_of(served);
+    for name in &state.notes.shown {
+        prop_assert!(text.contains(name.as_str()), "{:?} in {:#?}", name, served);
+    }
+    let more = state.notes.more;
+    prop_assert!(more == 0 || text.contains(&format!("{more} more")), "{} more in {:#?}", more, served);
     Ok(())
 }
 
@@ -202,6 +221,7 @@ proptest! {
                     accepted(format, &served)?;
                     if format != WireFormat::Opaque {
                         shows_pins(&served, &state)?;
+                        names_notes(&served, &state)?;
                         summary_comes_before_the_last_user_message(&served, &state.cut.clone().unwrap_or_default())?;
                     }
                 }
