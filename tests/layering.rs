@@ -325,6 +325,18 @@ fn every_module_has_a_layer_and_the_layers_stand_as_in_lib() {
 }
 
 #[test]
+fn the_code_map_has_the_layers_in_their_order() {
+    let page = include_str!("../ARCHITECTURE.md");
+    let (_, map) = page.split_once("\n## The code map\n").unwrap();
+    let map = map.split("\n## ").next().unwrap();
+    let rows = map.lines().filter_map(|line| line.strip_prefix('|')?.split_once('|'));
+    let cells = rows.map(|(modules, _)| modules.trim()).skip_while(|cell| *cell != "---").skip(1);
+    let named: Vec<_> = cells.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`')).collect();
+    let (main, layers) = LAYERS.split_last().unwrap();
+    assert_eq!((named.as_slice(), *main), (layers, "main"), "the order of ARCHITECTURE.md and of LAYERS");
+}
+
+#[test]
 fn modules_use_only_what_lies_below_them() {
     let modules = modules();
     let known: BTreeSet<_> = modules.iter().map(|module| module.name.as_str()).collect();
