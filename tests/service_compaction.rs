@@ -2,6 +2,8 @@
 #![cfg(test)]
 #![cfg(feature = "server")]
 
+#[path = "support/accepted.rs"]
+mod accepted;
 #[path = "support/backends.rs"]
 mod backends;
 #[path = "support/checker.rs"]
@@ -11,13 +13,13 @@ mod messages;
 #[path = "support/service.rs"]
 mod service;
 
+use accepted::assert_accepted;
 use backends::{Backend, on_all_backends, on_embedded_backend};
 use messages::{STRUCTURED, call, model, result, user};
 use pb::ItemOrigin;
 use pb::WireFormat::OpenaiChat;
 use service::{Refusal, Restored, SESSION, Service, answer, fresh_id, of_format, snapshot};
 use tonic::Code;
-use turnkeep::model;
 use turnkeep::rpc::pb;
 
 #[path = "service_compaction/relief.rs"]
@@ -42,6 +44,7 @@ on_embedded_backend!(
     a_compaction_tells_what_it_does_to_the_prompt_cache,
     pins_that_code_found_and_that_give_way_are_losses,
     a_rule_in_the_middle_of_a_long_first_message_is_pinned_when_its_ends_alone_are_shown,
+    a_session_says_whether_statements_are_pinned_in_it,
 );
 
 const CONTEXT: u64 = 4_000;
@@ -105,16 +108,6 @@ fn from_window(list: &[String], window_id: &str) -> pb::PersistTranscriptRequest
         snapshot.window_id = window_id.to_owned();
     }
     request
-}
-
-fn wire(format: pb::WireFormat) -> model::WireFormat {
-    model::WireFormat::ALL[format as usize - 1]
-}
-
-fn assert_accepted(format: pb::WireFormat, window: &Restored) {
-    let items: Vec<_> = window.payloads().iter().map(|item| serde_json::from_str(item).unwrap()).collect();
-    let is_complete = window.header.next() == pb::NextStep::Model;
-    assert_eq!(checker::accepts(wire(format), &items, is_complete), Ok(()), "{format:?} {items:#?}");
 }
 
 fn origins(window: &Restored) -> Vec<ItemOrigin> {
@@ -542,6 +535,13 @@ async fn a_rule_in_the_middle_of_a_long_first_message_is_pinned_when_its_ends_al
     // It is the last message as well, and therefore whole.
     let cuts = list(&service).await.len();
     assert!(cuts > 0 && shows(&first).await);
+    service.append(SESSION, &[user(OpenaiChat, "go on")]).await;
+    for number in 100..200 {
+        service.append(SESSION, &step(OpenaiChat, number)).await;
+        assert!(shows(RULE).await, "after step {number}");
+    }
+    assert!(list(&service).await.len() > cuts && !shows(&first).await);
+}
 
 async fn a_session_says_whether_statements_are_pinned_in_it(backend: Backend) {
     const RULE: &str = "Never touch the migrations folder.";
@@ -580,11 +580,4 @@ async fn a_session_says_whether_statements_are_pinned_in_it(backend: Backend) {
         }
         service.stop().await;
     }
-}
-    service.append(SESSION, &[user(OpenaiChat, "go on")]).await;
-    for number in 100..200 {
-        service.append(SESSION, &step(OpenaiChat, number)).await;
-        assert!(shows(RULE).await, "after step {number}");
-    }
-    assert!(list(&service).await.len() > cuts && !shows(&first).await);
 }

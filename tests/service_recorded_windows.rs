@@ -16,7 +16,7 @@ mod service;
 
 use backends::Backend;
 use futures::{StreamExt as _, stream};
-use llm::{Llm, Step, openai_answer};
+use llm::{Llm, Step, openai_answer, with_model};
 use recorded::{entries_of, files, folder, format_of};
 use serde_json::{Value, json};
 use service::{Restored, Service, answer, append_entries, of_format};
@@ -24,7 +24,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use turnkeep::format::{Role, read};
 use turnkeep::import::{Options, Thread, import};
 use turnkeep::model::WireFormat;
-use turnkeep::provider::Api;
 use turnkeep::rpc::pb;
 use turnkeep::settings::Settings;
 
@@ -272,19 +271,11 @@ async fn on_the_batch_path(backend: Backend) {
     assert_eq!(served.kinds().into_keys().collect::<Vec<_>>(), ["COMPACTION_KIND_TRUNCATE"]);
 }
 
-fn with_models(url: &str) -> impl FnOnce(&mut Settings) + use<> {
-    let url = url.to_owned();
-    move |settings| {
-        settings.summarizer.api = Some(Api::Openai);
-        settings.summarizer.endpoint = Some(url);
-        settings.summarizer.model = "m".to_owned();
-    }
-}
-
 async fn on_the_interactive_path_with_a_summarizer_that_drops_everything(backend: Backend) {
     const NOTHING: &str = "## Goal\nnone";
     let llm = Llm::start([Step::ok(&openai_answer(NOTHING, "stop"))]).await;
-    let served = play_all(backend, pb::CompressionPath::Interactive, with_models(&llm.url)).await;
+    let served =
+        Box::pin(play_all(backend, pb::CompressionPath::Interactive, with_model(&llm.url, "m"))).await;
     let Some(served) = served else { return };
     assert!(llm.received().len() > 100, "{}", llm.received().len());
     let kind = pb::CompactionKind::Summarize;
@@ -295,7 +286,8 @@ async fn on_the_interactive_path_with_a_summarizer_that_drops_everything(backend
 
 async fn on_the_interactive_path_with_a_summarizer_that_fails(backend: Backend) {
     let llm = Llm::start([Step::status(400, &json!({"error": {"message": "no"}}))]).await;
-    let served = play_all(backend, pb::CompressionPath::Interactive, with_models(&llm.url)).await;
+    let served =
+        Box::pin(play_all(backend, pb::CompressionPath::Interactive, with_model(&llm.url, "m"))).await;
     let Some(served) = served else { return };
     assert!(!llm.received().is_empty(), "the summarizer was asked");
     assert!(!served.kinds().contains_key("COMPACTION_KIND_SUMMARIZE"), "{:?}", served.kinds());

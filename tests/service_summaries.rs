@@ -2,6 +2,8 @@
 #![cfg(test)]
 #![cfg(feature = "server")]
 
+#[path = "support/accepted.rs"]
+mod accepted;
 #[path = "support/backends.rs"]
 mod backends;
 #[path = "support/checker.rs"]
@@ -19,7 +21,7 @@ mod answers;
 mod replicas;
 
 use backends::{Backend, on_all_backends, on_embedded_backend};
-use llm::{Llm, Step, openai_answer};
+use llm::{Llm, Step, openai_answer, with_model};
 use messages::{STRUCTURED, call, model, result, user};
 use pb::WireFormat::{AnthropicMessages, OpenaiChat};
 use pb::{CompactionKind, ItemOrigin};
@@ -27,8 +29,6 @@ use serde_json::json;
 use service::{Restored, SESSION, Service, answer, of_format};
 use std::time::Duration;
 use turnkeep::clock;
-use turnkeep::model as core;
-use turnkeep::provider::Api;
 use turnkeep::rpc::pb;
 use turnkeep::settings::Settings;
 
@@ -54,11 +54,9 @@ fn session(format: pb::WireFormat, context: u64) -> pb::Session {
 }
 
 fn with_models(url: &str) -> impl FnOnce(&mut Settings) + use<> {
-    let url = url.to_owned();
+    let with_model = with_model(url, "m");
     move |settings| {
-        settings.summarizer.api = Some(Api::Openai);
-        settings.summarizer.endpoint = Some(url);
-        settings.summarizer.model = "m".to_owned();
+        with_model(settings);
         settings.summarizer.attempt_seconds = 1;
         settings.compaction.wait_seconds = 1;
     }
@@ -74,10 +72,7 @@ fn short() -> String {
 }
 
 fn assert_accepted(format: pb::WireFormat, window: &Restored) {
-    let items: Vec<_> = window.payloads().iter().map(|item| serde_json::from_str(item).unwrap()).collect();
-    let format = core::WireFormat::ALL[format as usize - 1];
-    let is_complete = window.header.next() == pb::NextStep::Model;
-    assert_eq!(checker::accepts(format, &items, is_complete), Ok(()), "{items:#?}");
+    accepted::assert_accepted(format, window);
     assert_eq!(window.header.fits, Some(true));
 }
 

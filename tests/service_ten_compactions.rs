@@ -3,6 +3,8 @@
 #![cfg(test)]
 #![cfg(feature = "server")]
 
+#[path = "support/accepted.rs"]
+mod accepted;
 #[path = "support/backends.rs"]
 mod backends;
 #[path = "support/checker.rs"]
@@ -22,14 +24,13 @@ mod service;
 
 use backends::Backend;
 use conversation::{made_up, recordings};
-use llm::{Llm, RealModel, Step, openai_answer};
+use llm::{Llm, RealModel, Step, openai_answer, with_model};
 use passes::{Play, print, ten_passes};
 use pb::CompactionKind::{Collapse, Summarize, Truncate};
 use pb::CompressionPath::{Batch, Interactive};
 use serde_json::json;
 use service::Service;
 use std::time::Duration;
-use turnkeep::provider::Api;
 use turnkeep::rpc::pb;
 use turnkeep::settings::Settings;
 
@@ -61,15 +62,6 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// What a summarizer says that drops everything.
 const NOTHING: &str = "## Goal\nnone";
 
-fn with_model(url: &str, name: &str) -> impl Fn(&mut Settings) + use<> {
-    let (url, name) = (url.to_owned(), name.to_owned());
-    move |settings| {
-        settings.summarizer.api = Some(Api::Openai);
-        settings.summarizer.endpoint = Some(url.clone());
-        settings.summarizer.model.clone_from(&name);
-    }
-}
-
 /// Plays each recording to a service of its own; returns the compactions of each.
 async fn of_recordings(
     backend: Backend,
@@ -90,7 +82,7 @@ async fn of_recordings(
 }
 
 async fn truncations_keep_what_was_demanded(backend: Backend) {
-    for compactions in of_recordings(backend, Batch, |_| ()).await {
+    for compactions in Box::pin(of_recordings(backend, Batch, |_| ())).await {
         for compaction in compactions {
             assert_eq!((compaction.kind(), compaction.summary.as_str()), (Truncate, ""));
         }

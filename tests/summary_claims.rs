@@ -10,7 +10,7 @@ mod messages;
 mod stores;
 
 use bytes::Bytes;
-use llm::{Llm, Step, openai_answer};
+use llm::{Llm, Step, openai_answer, with_model};
 use messages::{call, result, user};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,6 @@ use turnkeep::clock::Stopwatch;
 use turnkeep::engine::{Options, SessionConfig};
 use turnkeep::limits::{SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX};
 use turnkeep::model::{CompressionPath, ModelProfile, StateKind, WireFormat};
-use turnkeep::provider::Api;
 use turnkeep::rpc::pb::WireFormat::OpenaiChat;
 use turnkeep::settings::Settings;
 use turnkeep::store::meta::SessionKey;
@@ -61,9 +60,7 @@ impl Site {
 
     async fn replica_through(&self, meta: Arc<dyn MetaStore>, llm: &Llm) -> Node {
         let mut settings = Settings::default();
-        settings.summarizer.api = Some(Api::Openai);
-        settings.summarizer.endpoint = Some(llm.url.clone());
-        settings.summarizer.model = "m".to_owned();
+        with_model(&llm.url, "m")(&mut settings);
         let summarizer = settings.summarizer.open().unwrap().map(Arc::new);
         let options = Options { summarizer, ..settings.engine_options() };
         Node::at(meta, self.directory.blobs.clone(), options, self.plain.clock.clone()).await

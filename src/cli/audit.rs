@@ -4,7 +4,7 @@ use super::Remote;
 use super::compactions::{
     PAGE, cache_json, cache_line, kind, loss_json, loss_line, number, page, summarizer_json, summarizer_line,
 };
-use super::output::{harmless, print, print_json, table, time};
+use super::output::{harmless, paged, print, print_json, table, time};
 use crate::model::Cost;
 use crate::rpc::pb;
 use clap::Args;
@@ -42,12 +42,13 @@ impl Audit {
     /// All of the session's, the oldest first.
     async fn compactions(&self) -> anyhow::Result<Vec<pb::Compaction>> {
         let mut client = self.remote.connect().await?;
-        let (mut all, mut token) = page(&mut client, &self.session, PAGE, String::new()).await?;
-        while !token.is_empty() {
-            let (older, next) = page(&mut client, &self.session, PAGE, token).await?;
-            all.extend(older);
-            token = next;
-        }
+        let mut all = Vec::new();
+        let page = async |size, token| page(&mut client, &self.session, size, token).await;
+        let each = |compaction| {
+            all.push(compaction);
+            Ok(())
+        };
+        paged(0, PAGE, String::new(), page, each).await?;
         all.reverse();
         Ok(all)
     }

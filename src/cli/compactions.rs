@@ -1,6 +1,6 @@
 //! `turnkeep compactions`.
 
-use super::output::{harmless, name, print, print_json, say, table, time};
+use super::output::{Listing, harmless, name, paged, print, print_json, say, time};
 use super::{Remote, resource_name};
 use crate::model::Cost;
 use crate::rpc::pb;
@@ -47,30 +47,15 @@ pub(super) struct List {
 impl List {
     async fn run(self) -> anyhow::Result<()> {
         let mut client = self.remote.connect().await?;
-        let mut page_token = self.page_token;
-        let mut left = if self.limit == 0 { usize::MAX } else { self.limit };
-        let header = ["number", "kind", "version", "before", "after", "left out", "shown from", "time"];
-        let mut rows = vec![header.map(str::to_owned).to_vec()];
-        while left > 0 {
-            let (compactions, next) = page(&mut client, &self.session, left.min(PAGE), page_token).await?;
-            left -= compactions.len().min(left);
-            for compaction in &compactions {
-                if self.remote.json {
-                    print_json(&json(compaction))?;
-                } else {
-                    rows.push(row(compaction));
-                }
-            }
-            page_token = next;
-            if page_token.is_empty() {
-                break;
-            }
-        }
-        if !self.remote.json {
-            print(&table(&rows))?;
-        }
-        if !page_token.is_empty() {
-            say(&format!("there may be more: --page-token {page_token}"));
+        let columns = ["number", "kind", "version", "before", "after", "left out", "shown from", "time"];
+        let mut list = Listing::new(&self.remote, &columns);
+        let page = async |size, token| page(&mut client, &self.session, size, token).await;
+        let next =
+            paged(self.limit, PAGE, self.page_token, page, |compaction| list.add(&compaction, json, row));
+        let next = next.await?;
+        list.end()?;
+        if !next.is_empty() {
+            say(&format!("there may be more: --page-token {next}"));
         }
         Ok(())
     }
@@ -183,14 +168,10 @@ fn tally_line(tally: &pb::AuditTally) -> String {
 pub(super) async fn page(
     client: &mut crate::client::Client,
     session: &str,
-    size: usize,
+    page_size: i32,
     page_token: String,
-) -> anyhow::Result<(Vec<pb::Compaction>, String)> {
-    let request = pb::ListCompactionsRequest {
-        parent: resource_name(session),
-        page_size: i32::try_from(size).unwrap_or(i32::MAX),
-        page_token,
-    };
+) -> Result<(Vec<pb::Compaction>, String), tonic::Status> {
+    let request = pb::ListCompactionsRequest { parent: resource_name(session), page_size, page_token };
     let page = client.transcripts.list_compactions(request).await?.into_inner();
     Ok((page.compactions, page.next_page_token))
 }

@@ -1,6 +1,6 @@
 //! `turnkeep episode`.
 
-use super::output::{print, print_json, print_text, table, time};
+use super::output::{Listing, paged, print_json, print_text, time};
 use super::{Remote, resource_name};
 use crate::client::Client;
 use crate::rpc::pb;
@@ -24,18 +24,24 @@ impl Episode {
     }
 }
 
+/// Episodes that are asked for at a time.
+const PAGE: usize = 100;
+
 /// All episodes of a session, the newest first.
 pub(super) async fn all(client: &mut Client, session: &str) -> anyhow::Result<Vec<pb::Episode>> {
-    let mut request = pb::ListEpisodesRequest { parent: resource_name(session), ..Default::default() };
+    let parent = resource_name(session);
+    let page = async |page_size, page_token| {
+        let request = pb::ListEpisodesRequest { parent: parent.clone(), page_size, page_token };
+        let page = client.memory.list_episodes(request).await?.into_inner();
+        Ok((page.episodes, page.next_page_token))
+    };
     let mut episodes = Vec::new();
-    loop {
-        let page = client.memory.list_episodes(request.clone()).await?.into_inner();
-        episodes.extend(page.episodes);
-        if page.next_page_token.is_empty() {
-            return Ok(episodes);
-        }
-        request.page_token = page.next_page_token;
-    }
+    let each = |episode| {
+        episodes.push(episode);
+        Ok(())
+    };
+    paged(0, PAGE, String::new(), page, each).await?;
+    Ok(episodes)
 }
 
 /// The number of an episode.
@@ -70,12 +76,7 @@ impl List {
     async fn run(self) -> anyhow::Result<()> {
         let mut client = self.remote.connect().await?;
         let episodes = all(&mut client, &self.session).await?;
-        if self.remote.json {
-            return episodes.iter().try_for_each(|episode| print_json(&json(episode)));
-        }
-        if episodes.is_empty() {
-            return Ok(());
-        }
+        let mut list = Listing::new(&self.remote, &["episode", "entries", "version", "bytes", "time", "by"]);
         let row = |episode: &pb::Episode| {
             let by = if episode.model.is_empty() { &episode.cause } else { &episode.model };
             vec![
@@ -87,8 +88,8 @@ impl List {
                 by.clone(),
             ]
         };
-        let head = ["episode", "entries", "version", "bytes", "time", "by"].map(str::to_owned).to_vec();
-        print(&table(&std::iter::once(head).chain(episodes.iter().map(row)).collect::<Vec<_>>()))
+        episodes.iter().try_for_each(|episode| list.add(episode, json, row))?;
+        list.end()
     }
 }
 

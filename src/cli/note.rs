@@ -1,6 +1,6 @@
 //! `turnkeep note`.
 
-use super::output::{print, print_json, print_text, table, time};
+use super::output::{Listing, print_json, print_text, time};
 use super::{Remote, resource_name};
 use crate::rpc::pb;
 use clap::{Args, Subcommand};
@@ -47,17 +47,12 @@ impl List {
         let mut client = self.remote.connect().await?;
         let request = pb::ListNotesRequest { parent: resource_name(&self.session) };
         let notes = client.memory.list_notes(request).await?.into_inner().notes;
-        if self.remote.json {
-            return notes.iter().try_for_each(|note| print_json(&json(note)));
-        }
-        if notes.is_empty() {
-            return Ok(());
-        }
+        let mut list = Listing::new(&self.remote, &["note", "bytes", "put"]);
         let row = |note: &pb::Note| {
             vec![note.name.clone(), note.text.len().to_string(), time(note.update_time.as_ref())]
         };
-        let head = ["note", "bytes", "put"].map(str::to_owned).to_vec();
-        print(&table(&std::iter::once(head).chain(notes.iter().map(row)).collect::<Vec<_>>()))
+        notes.iter().try_for_each(|note| list.add(note, json, row))?;
+        list.end()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is printed, and how far long work is.
 
+use super::Remote;
 use crate::rpc::pb;
 use indicatif::{ProgressBar, ProgressStyle};
 use prost_types::Timestamp;
@@ -84,6 +85,61 @@ pub(super) fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// A list as it is printed: JSON, an element a line, as it comes, or a table at the end.
+pub(super) struct Listing {
+    is_json: bool,
+    rows: Vec<Vec<String>>,
+}
+
+impl Listing {
+    /// A list with those columns.
+    pub(super) fn new(remote: &Remote, columns: &[&str]) -> Self {
+        let head = columns.iter().map(|column| (*column).to_owned()).collect();
+        Self { is_json: remote.json, rows: vec![head] }
+    }
+
+    /// Adds an element.
+    pub(super) fn add<T>(
+        &mut self,
+        element: &T,
+        json: impl FnOnce(&T) -> serde_json::Value,
+        row: impl FnOnce(&T) -> Vec<String>,
+    ) -> anyhow::Result<()> {
+        if self.is_json {
+            return print_json(&json(element));
+        }
+        self.rows.push(row(element));
+        Ok(())
+    }
+
+    /// Prints the table; of nothing there is none.
+    pub(super) fn end(self) -> anyhow::Result<()> {
+        if self.is_json || self.rows.len() == 1 { Ok(()) } else { print(&table(&self.rows)) }
+    }
+}
+
+/// Reads a list page by page, from a token on: at most so many elements, all if 0. Gives
+/// the token of the page after; empty if there is none.
+pub(super) async fn paged<T>(
+    limit: usize,
+    page_max: usize,
+    mut page_token: String,
+    mut page: impl AsyncFnMut(i32, String) -> Result<(Vec<T>, String), tonic::Status>,
+    mut each: impl FnMut(T) -> anyhow::Result<()>,
+) -> anyhow::Result<String> {
+    let mut left = if limit == 0 { usize::MAX } else { limit };
+    loop {
+        let size = i32::try_from(left.min(page_max)).unwrap_or(i32::MAX);
+        let (elements, next) = page(size, page_token).await?;
+        left -= elements.len().min(left);
+        elements.into_iter().try_for_each(&mut each)?;
+        page_token = next;
+        if left == 0 || page_token.is_empty() {
+            return Ok(page_token);
+        }
+    }
+}
+
 /// A name of a generated enum without its prefix: `WIRE_FORMAT_OPENAI_CHAT` as
 /// `openai-chat`.
 pub(super) fn name(full: &str, prefix: &str) -> String {
@@ -102,6 +158,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 
 /// A session as JSON.
 pub(super) fn session_json(session: &pb::Session) -> serde_json::Value {
+    let limits = session.applied_limits.unwrap_or_default();
     serde_json::json!({
         "name": session.name,
         "format": name(session.format().as_str_name(), "WIRE_FORMAT_"),
@@ -123,11 +180,14 @@ pub(super) fn session_json(session: &pb::Session) -> serde_json::Value {
                 "image_bytes": limits.image_bytes,
                 "image_pixels": limits.image_pixels,
                 "document_bytes": limits.document_bytes,
+                "images": limits.images,
+                "documents": limits.documents,
             })
         }),
         "tokenizer": session.profile.as_ref().map(|profile| name(profile.tokenizer().as_str_name(), "TOKENIZER_")),
         "labels": session.labels,
         "strip_rules": session.strip_rules,
+        "pin_statements": session.pin_statements,
         "etag": session.etag,
         "version": session.version,
         "head_seq": session.head_seq,
@@ -165,7 +225,3 @@ mod tests {
         assert_eq!(time(Some(&Timestamp { seconds: 0, nanos: 500_000_000 })), "1970-01-01T00:00:00.5Z");
     }
 }
-    let limits = session.applied_limits.unwrap_or_default();
-                "images": limits.images,
-                "documents": limits.documents,
-        "pin_statements": session.pin_statements,

@@ -1,7 +1,7 @@
 //! `turnkeep session`.
 
 use super::output::{
-    bytes, harmless, hex, name, print, print_json, progress, say, session_json, table, time,
+    Listing, bytes, harmless, hex, name, paged, print, print_json, progress, say, session_json, table, time,
 };
 use super::{ProfileArgs, Remote, resource_name};
 use crate::client::Client;
@@ -18,7 +18,7 @@ pub(super) enum Session {
     List(List),
     /// Show a session and its newest turns
     Show(Show),
-    /// Change a session's labels, model profile or compression path
+    /// Change a session's labels, model profile, compression path or pinning
     Update(Update),
     /// Create a session whose log begins with another's
     Fork(Fork),
@@ -69,43 +69,29 @@ impl List {
         const PAGE: usize = 1_000;
         let mut client = self.remote.connect().await?;
         let filter = pb::SessionFilter { labels: self.labels.into_iter().collect(), ..Default::default() };
-        let mut page_token = self.page_token;
-        let mut left = if self.limit == 0 { usize::MAX } else { self.limit };
-        let mut rows = vec![
-            ["session", "format", "version", "entries", "tokens", "changed"].map(str::to_owned).to_vec(),
-        ];
-        while left > 0 {
-            let request = pb::ListSessionsRequest {
-                page_size: i32::try_from(left.min(PAGE)).unwrap_or(i32::MAX),
-                page_token,
-                filter: Some(filter.clone()),
-            };
+        let page = async |page_size, page_token| {
+            let request = pb::ListSessionsRequest { page_size, page_token, filter: Some(filter.clone()) };
             let page = client.sessions.list_sessions(request).await?.into_inner();
-            left -= page.sessions.len().min(left);
-            for session in page.sessions {
-                if self.remote.json {
-                    print_json(&session_json(&session))?;
-                } else {
-                    rows.push(vec![
-                        session.name.trim_start_matches("sessions/").to_owned(),
-                        name(session.format().as_str_name(), "WIRE_FORMAT_"),
-                        session.version.to_string(),
-                        session.head_seq.to_string(),
-                        session.log_tokens.to_string(),
-                        time(session.update_time.as_ref()),
-                    ]);
-                }
-            }
-            page_token = page.next_page_token;
-            if page_token.is_empty() {
-                break;
-            }
-        }
-        if !self.remote.json {
-            print(&table(&rows))?;
-        }
-        if !page_token.is_empty() {
-            say(&format!("there are more: --page-token {page_token}"));
+            Ok((page.sessions, page.next_page_token))
+        };
+        let columns = ["session", "format", "version", "entries", "tokens", "changed"];
+        let mut list = Listing::new(&self.remote, &columns);
+        let next = paged(self.limit, PAGE, self.page_token, page, |session| {
+            list.add(&session, session_json, |session| {
+                vec![
+                    session.name.trim_start_matches("sessions/").to_owned(),
+                    name(session.format().as_str_name(), "WIRE_FORMAT_"),
+                    session.version.to_string(),
+                    session.head_seq.to_string(),
+                    session.log_tokens.to_string(),
+                    time(session.update_time.as_ref()),
+                ]
+            })
+        });
+        let next = next.await?;
+        list.end()?;
+        if !next.is_empty() {
+            say(&format!("there are more: --page-token {next}"));
         }
         Ok(())
     }
@@ -195,16 +181,30 @@ fn turn_json(turn: &pb::Turn) -> serde_json::Value {
     })
 }
 
-/// Change a session's labels, model profile or compression path; what is not
-/// given stays as it is.
+/// Change a session's labels, model profile, compression path or pinning; what is
+/// not given stays as it is.
 #[derive(Debug, Args)]
-    /// Whether statements that leave windows are pinned; `default` for as the service does
-    #[arg(long, value_name = "true|false|default", value_parser = parse_setting)]
-    pin_statements: Option<Setting>,
 pub(super) struct Update {
     #[command(flatten)]
     remote: Remote,
     /// The session
+    session: String,
+    /// A label to set; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    labels: Vec<(String, String)>,
+    /// A label to remove; may be repeated
+    #[arg(long = "remove-label", value_name = "KEY")]
+    removed_labels: Vec<String>,
+    /// The compression path: interactive, batch or automated
+    #[arg(long, value_parser = parse_path)]
+    path: Option<pb::CompressionPath>,
+    /// Whether statements that leave windows are pinned; `default` for as the service does
+    #[arg(long, value_name = "true|false|default", value_parser = parse_setting)]
+    pin_statements: Option<Setting>,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
 /// A yes or no of a session, or the service's.
 #[derive(Clone, Copy, Debug)]
 struct Setting(Option<bool>);
@@ -219,20 +219,6 @@ fn parse_setting(typed: &str) -> Result<Setting, String> {
     }
 }
 
-    session: String,
-    /// A label to set; may be repeated
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
-    labels: Vec<(String, String)>,
-    /// A label to remove; may be repeated
-    #[arg(long = "remove-label", value_name = "KEY")]
-    removed_labels: Vec<String>,
-    /// The compression path: interactive, batch or automated
-    #[arg(long, value_parser = parse_path)]
-    path: Option<pb::CompressionPath>,
-    #[command(flatten)]
-    profile: ProfileArgs,
-}
-
 pub(super) fn parse_path(name: &str) -> Result<pb::CompressionPath, String> {
     let full = format!("COMPRESSION_PATH_{}", name.to_ascii_uppercase());
     pb::CompressionPath::from_str_name(&full)
@@ -242,10 +228,6 @@ pub(super) fn parse_path(name: &str) -> Result<pb::CompressionPath, String> {
 
 impl Update {
     async fn run(self) -> anyhow::Result<()> {
-        if let Some(Setting(pin_statements)) = self.pin_statements {
-            session.pin_statements = pin_statements;
-            paths.push("pin_statements".to_owned());
-        }
         let mut client = self.remote.connect().await?;
         let request = pb::GetSessionRequest { name: resource_name(&self.session) };
         // Its etag goes back with the change, so that no other change is undone.
@@ -259,6 +241,10 @@ impl Update {
         if let Some(path) = self.path {
             session.path = path.into();
             paths.push("path".to_owned());
+        }
+        if let Some(Setting(pin_statements)) = self.pin_statements {
+            session.pin_statements = pin_statements;
+            paths.push("pin_statements".to_owned());
         }
         let current = session.profile.clone().unwrap_or_default();
         if let Some(profile) = self.profile.change(&current) {
@@ -362,7 +348,6 @@ pub(super) struct Continue {
     profile: ProfileArgs,
 }
 
-            pin_statements: old.pin_statements,
 impl Continue {
     async fn run(self) -> anyhow::Result<()> {
         let mut client = self.remote.connect().await?;
@@ -377,6 +362,7 @@ impl Continue {
             profile: profile.or(old.profile),
             labels: self.labels.into_iter().collect(),
             strip_rules: old.strip_rules,
+            pin_statements: old.pin_statements,
             preamble: old.preamble,
             ..Default::default()
         });

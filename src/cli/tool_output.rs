@@ -3,7 +3,7 @@
 mod tools;
 
 use super::Remote;
-use super::output::{bytes, harmless, hex, print, print_json, progress, say, table, time};
+use super::output::{Listing, bytes, harmless, hex, paged, print, print_json, progress, say, time};
 use super::resource_name;
 use crate::client::{Client, ClientError};
 use crate::rpc::pb;
@@ -56,41 +56,28 @@ impl List {
     async fn run(self) -> anyhow::Result<()> {
         const PAGE: usize = 1_000;
         let mut client = self.remote.connect().await?;
-        let mut left = if self.limit == 0 { usize::MAX } else { self.limit };
-        let mut page_token = String::new();
-        let header = ["output", "tool", "bytes", "lines", "stored", "kept"];
-        let mut rows = vec![header.map(str::to_owned).to_vec()];
-        while left > 0 {
-            let request = pb::ListToolOutputsRequest {
-                parent: resource_name(&self.session),
-                page_size: i32::try_from(left.min(PAGE)).unwrap_or(i32::MAX),
-                page_token,
-            };
+        let parent = resource_name(&self.session);
+        let page = async |page_size, page_token| {
+            let request = pb::ListToolOutputsRequest { parent: parent.clone(), page_size, page_token };
             let page = client.outputs.list_tool_outputs(request).await?.into_inner();
-            left -= page.outputs.len().min(left);
-            for output in page.outputs {
-                if self.remote.json {
-                    print_json(&json(&output))?;
-                } else {
-                    rows.push(vec![
-                        output.name.clone(),
-                        output.tool_name.clone(),
-                        output.bytes.to_string(),
-                        output.lines.to_string(),
-                        bytes(output.stored_bytes),
-                        time(output.create_time.as_ref()),
-                    ]);
-                }
-            }
-            page_token = page.next_page_token;
-            if page_token.is_empty() {
-                break;
-            }
-        }
-        if !self.remote.json {
-            print(&table(&rows))?;
-        }
-        if !page_token.is_empty() {
+            Ok((page.outputs, page.next_page_token))
+        };
+        let mut list = Listing::new(&self.remote, &["output", "tool", "bytes", "lines", "stored", "kept"]);
+        let next = paged(self.limit, PAGE, String::new(), page, |output| {
+            list.add(&output, json, |output| {
+                vec![
+                    output.name.clone(),
+                    output.tool_name.clone(),
+                    output.bytes.to_string(),
+                    output.lines.to_string(),
+                    bytes(output.stored_bytes),
+                    time(output.create_time.as_ref()),
+                ]
+            })
+        });
+        let next = next.await?;
+        list.end()?;
+        if !next.is_empty() {
             say("there are more: --limit 0 lists all");
         }
         Ok(())

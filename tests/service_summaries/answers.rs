@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::llm::anthropic_answer;
+use turnkeep::provider::Api;
 
 on_embedded_backend!(
     an_answer_that_is_longer_than_what_it_is_of_is_refused,

@@ -10,6 +10,8 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use turnkeep::clock;
+use turnkeep::provider::Api;
+use turnkeep::settings::Settings;
 
 /// A model that runs somewhere, behind OpenAI's Chat Completions.
 #[derive(Debug)]
@@ -33,6 +35,16 @@ impl RealModel {
         };
         let model = variable("TURNKEEP_TEST_LLM_MODEL").unwrap_or_else(|| "default".to_owned());
         Some(Self { endpoint, model, key: variable("TURNKEEP_TEST_LLM_KEY").map(Into::into) })
+    }
+}
+
+/// Has the model of that name at that URL make summaries.
+pub(crate) fn with_model(url: &str, name: &str) -> impl Fn(&mut Settings) + use<> {
+    let (url, name) = (url.to_owned(), name.to_owned());
+    move |settings| {
+        settings.summarizer.api = Some(Api::Openai);
+        settings.summarizer.endpoint = Some(url.clone());
+        settings.summarizer.model.clone_from(&name);
     }
 }
 
