@@ -102,8 +102,20 @@ pub fn fenced(text: &str) -> String {
     format!("{fence}\n{text}{end}{fence}")
 }
 
+/// A name within a line, so that none of its characters is taken for Markdown.
+fn literal(name: &str) -> String {
+    let mut text = String::new();
+    for c in name.chars() {
+        if matches!(c, '\\' | '`' | '*' | '<' | '>' | '[' | ']' | '&' | '#') {
+            text.push('\\');
+        }
+        text.push(if c.is_control() { ' ' } else { c });
+    }
+    text
+}
+
 /// A word as code within a line.
-fn code(word: &str) -> String {
+pub fn code(word: &str) -> String {
     let word: String = word.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let mark = "`".repeat(longest_row(&word) + 1);
     let pad = if word.starts_with('`') || word.ends_with('`') { " " } else { "" };

@@ -2,6 +2,8 @@
 #![cfg(test)]
 #![cfg(feature = "server")]
 
+#[path = "support/accepted.rs"]
+mod accepted;
 #[path = "support/backends.rs"]
 mod backends;
 #[path = "support/checker.rs"]
@@ -16,6 +18,7 @@ mod episodes;
 #[path = "service_memory/tools.rs"]
 mod tools;
 
+use accepted::assert_accepted;
 use backends::{Backend, on_all_backends, on_embedded_backend};
 use episodes::{episodes_are_the_chain_of_summaries, what_was_undone_or_rewound_is_no_episode};
 use messages::{STRUCTURED, call, model, result, user};
@@ -24,8 +27,7 @@ use pb::WireFormat::{Opaque, OpenaiChat};
 use pb::window_change::Change;
 use service::{Refusal, Restored, SESSION, Service, answer, fresh_id, of_format};
 use tonic::Code;
-use tools::a_model_reads_entries_and_keeps_notes;
-use turnkeep::model as core;
+use tools::{a_model_reads_entries_and_keeps_notes, what_a_model_reads_fits_a_tool_result};
 use turnkeep::rpc::pb;
 
 on_all_backends!(
@@ -45,6 +47,7 @@ on_embedded_backend!(
     pins_come_after_the_system_entries_of_a_log_that_begins_after_them,
     what_was_undone_or_rewound_is_no_episode,
     a_model_reads_entries_and_keeps_notes,
+    what_a_model_reads_fits_a_tool_result,
 );
 
 const CONTEXT: u64 = 4_000;
@@ -129,13 +132,6 @@ fn step(format: pb::WireFormat, number: usize) -> Vec<String> {
     vec![call(format, &id, "shell"), result(format, &id, "shell", &text)]
 }
 
-fn assert_accepted(format: pb::WireFormat, window: &Restored) {
-    let items: Vec<_> = window.payloads().iter().map(|item| serde_json::from_str(item).unwrap()).collect();
-    let format = core::WireFormat::ALL[format as usize - 1];
-    let is_complete = window.header.next() == pb::NextStep::Model;
-    assert_eq!(checker::accepts(format, &items, is_complete), Ok(()), "{items:#?}");
-}
-
 /// The line of a window that names notes.
 fn notes_line(window: &Restored) -> Option<String> {
     let text = window.payloads().concat();
@@ -197,7 +193,7 @@ async fn a_note_leaves_the_window_as_it_is_until_something_else_changes_it(backe
     assert_eq!(service.window(SESSION).await.items, cut_window.items);
     pin(&service, SESSION, "rule", RULE).await;
     let pinned = service.window(SESSION).await;
-    assert_eq!(notes_line(&pinned).as_deref(), Some("`a`b, c`"));
+    assert_eq!(notes_line(&pinned).as_deref(), Some("``a`b, c``"));
     let service = service.restart().await;
     assert_eq!(service.window(SESSION).await.items, pinned.items);
     // The window of an earlier version is as it was.

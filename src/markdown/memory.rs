@@ -1,6 +1,6 @@
 //! What is remembered of a session, in one document.
 
-use super::embedded;
+use super::{embedded, literal};
 
 /// What is remembered of a session.
 #[derive(Clone, Debug, Default)]
@@ -51,11 +51,11 @@ impl Memory {
             let text = embedded(text, 6);
             let is_line = !text.starts_with(['`', '~', '#', '>', '-', '*']);
             let break_before = if is_line { " " } else { "\n\n  " };
-            format!("- **{name}**:{break_before}{}", text.replace('\n', "\n  "))
+            format!("- **{}**:{break_before}{}", literal(name), text.replace('\n', "\n  "))
         };
         let pins: Vec<_> = self.pins.iter().map(item).collect();
         section("Pins", if pins.is_empty() { pins } else { vec![pins.join("\n")] });
-        let note = |(name, text): &(String, String)| [format!("### {name}"), embedded(text, 3)];
+        let note = |(name, text): &(String, String)| [format!("### {}", literal(name)), embedded(text, 3)];
         section("Notes", self.notes.iter().flat_map(note).collect());
         section("Done so far", text(&self.ledger));
         section("Episodes", self.episodes.iter().flat_map(Episode::render).collect());
@@ -66,7 +66,7 @@ impl Memory {
 impl Episode {
     fn render(&self) -> [String; 2] {
         let Self { number, entries: (first, last), time, model, text } = self;
-        let by = if model.is_empty() { "extracted" } else { model };
+        let by = if model.is_empty() { "extracted".to_owned() } else { literal(model) };
         let title = format!("### Episode {number} · entries {first} to {last} · {time} · {by}");
         [title, embedded(text, 3)]
     }

@@ -72,3 +72,16 @@ fn a_memory_has_a_section_for_each_thing_that_there_is() {
          ### Episode 7 · entries 1 to 9 · 1970-01-01T00:00:00Z · extracted\n\n##### Goal\ncount\n"
     );
 }
+
+#[test]
+fn a_name_is_shown_as_it_is() {
+    let memory = Memory {
+        session: "sessions/s".into(),
+        pins: vec![("a** <!-- `x".into(), "c".into())],
+        notes: vec![("[x](y) #\\".into(), "z".into())],
+        ..Memory::default()
+    };
+    let expected = "# Memory of sessions/s\n\n## Pins\n\n- **a\\*\\* \\<!-- \\`x**: c\n\n## Notes\n\n\
+        ### \\[x\\](y) \\#\\\\\n\nz\n";
+    assert_eq!(memory.render(), expected);
+}

@@ -6,6 +6,7 @@ use super::prepared::Prepared;
 use crate::clock::Micros;
 use crate::format::json::string_token;
 use crate::format::user_message;
+use crate::markdown::code;
 use crate::model::{Cut, Entry, EntryKind, NoteNames, Origin, Seq, Version, WindowState};
 use bytes::Bytes;
 
@@ -98,7 +99,7 @@ fn notes_line(notes: &NoteNames) -> Option<String> {
     if notes.is_empty() {
         return None;
     }
-    let mut names: Vec<_> = notes.shown.iter().map(|name| format!("`{name}`")).collect();
+    let mut names: Vec<_> = notes.shown.iter().map(|name| code(name)).collect();
     if notes.more > 0 {
         names.push(format!("and {} more", notes.more));
     }
@@ -125,4 +126,17 @@ fn newest_omitted(cut: &Cut) -> Seq {
         seq -= 1;
     }
     Seq(seq)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_of_a_note_can_be_told_from_what_is_around_it() {
+        let notes = NoteNames { shown: ["a`, `b", "port"].map(str::to_owned).to_vec(), more: 3 };
+        let line = "Notes that were kept, which get_note reads: ``a`, `b``, `port`, and 3 more";
+        assert_eq!(notes_line(&notes).as_deref(), Some(line));
+        assert_eq!(notes_line(&NoteNames::default()), None);
+    }
 }
