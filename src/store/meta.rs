@@ -203,6 +203,17 @@ pub trait MetaStore: std::fmt::Debug + Send + Sync + 'static {
     async fn pending_summary(&self, key: &SessionKey)
     -> Result<Option<(String, Option<String>)>, StoreError>;
 
+    /// Puts a claim of that name in place of the one that has a token, if that still stands
+    /// and nothing was made under it: `rest` holds it until `until`. Returns whether it
+    /// does. Nobody gets a claim in between.
+    async fn rest_summary(
+        &self,
+        key: &SessionKey,
+        token: &str,
+        rest: &str,
+        until: Micros,
+    ) -> Result<bool, StoreError>;
+
     /// Drops the claim that has a token, or the summary that was made under it. One that
     /// came after it stays.
     async fn drop_summary(&self, key: &SessionKey, token: &str) -> Result<(), StoreError>;

@@ -154,6 +154,16 @@ impl MetaStore for SqlMetaStore {
         window_states::pending_summary(self.db.as_ref(), key).await
     }
 
+    async fn rest_summary(
+        &self,
+        key: &SessionKey,
+        token: &str,
+        rest: &str,
+        until: Micros,
+    ) -> Result<bool, StoreError> {
+        window_states::rest_summary(self.db.as_ref(), key, token, rest, until).await
+    }
+
     async fn drop_summary(&self, key: &SessionKey, token: &str) -> Result<(), StoreError> {
         window_states::drop_summary(self.db.as_ref(), key, token).await
     }

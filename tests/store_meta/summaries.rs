@@ -13,6 +13,7 @@ on_both_databases![
     a_summary_is_kept_under_the_claim_that_stands,
     a_summary_that_waits_is_not_claimed_over,
     a_drop_takes_what_has_its_token_and_nothing_else,
+    a_rest_takes_the_place_of_the_claim_that_stands_and_of_nothing_else,
     of_tenants_none_touches_the_others_claims,
 ];
 
@@ -123,6 +124,25 @@ async fn a_drop_takes_what_has_its_token_and_nothing_else(database: Database) {
     assert_eq!(pending(meta, &key).await, None);
 }
 
+async fn a_rest_takes_the_place_of_the_claim_that_stands_and_of_nothing_else(database: Database) {
+    let meta = database.meta.as_ref();
+    let key = Line::create(meta, "s").await.key;
+    let rest =
+        async |token: &str, until: i64| meta.rest_summary(&key, token, "rests", Micros(until)).await.unwrap();
+    assert!(!rest("one", 50).await, "there is no claim");
+    assert_eq!(pending(meta, &key).await, None);
+    assert!(claim(meta, &key, "one", 10, 20).await);
+    assert!(!rest("two", 50).await, "it has another token");
+    assert_eq!(pending(meta, &key).await, Some(claimed("one")));
+    assert!(rest("one", 50).await);
+    assert_eq!(pending(meta, &key).await, Some(claimed("rests")));
+    assert!(!claim(meta, &key, "two", 49, 90).await, "the time is its own");
+    assert!(claim(meta, &key, "two", 50, 90).await);
+    assert!(meta.keep_summary(&key, "two", "{}").await.unwrap());
+    assert!(!rest("two", 99).await, "a summary is not lost to it");
+    assert_eq!(pending(meta, &key).await, Some(waits("two", "{}")));
+}
+
 async fn of_tenants_none_touches_the_others_claims(database: Database) {
     let meta = database.meta.as_ref();
     let key = Line::create(meta, "s").await.key;
@@ -130,6 +150,7 @@ async fn of_tenants_none_touches_the_others_claims(database: Database) {
     let foreign = SessionKey { tenant: TenantId::parse("foreign").unwrap(), ..key.clone() };
     assert!(!claim(meta, &foreign, "two", 30, 40).await);
     assert!(!meta.keep_summary(&foreign, "one", "{}").await.unwrap());
+    assert!(!meta.rest_summary(&foreign, "one", "rests", Micros(99)).await.unwrap());
     assert_eq!(pending(meta, &foreign).await, None);
     meta.drop_summary(&foreign, "one").await.unwrap();
     assert_eq!(pending(meta, &key).await, Some(claimed("one")));

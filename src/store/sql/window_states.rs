@@ -133,6 +133,24 @@ pub(super) async fn pending_summary(
     found.map(|mut row| Ok((row.next()?, row.next()?))).transpose()
 }
 
+/// Puts a claim in place of another under which nothing was made.
+pub(super) async fn rest_summary(
+    db: &dyn Database,
+    key: &SessionKey,
+    token: &str,
+    rest: &str,
+    until: Micros,
+) -> Result<bool, StoreError> {
+    let put = Sql::both(
+        "UPDATE pending_summary SET token = $4, expires_at = $5 \
+         WHERE tenant = $1 AND session_id = $2 AND token = $3 AND body IS NULL",
+    );
+    let mut tx = db.begin(Lane::Write).await?;
+    let rests = tx.execute(put, args![&key.tenant, &key.session, token, rest, until]).await? == 1;
+    tx.commit().await?;
+    Ok(rests)
+}
+
 /// Drops a claim, or the summary that waits.
 pub(super) async fn drop_summary(db: &dyn Database, key: &SessionKey, token: &str) -> Result<(), StoreError> {
     let sql = Sql::both("DELETE FROM pending_summary WHERE tenant = $1 AND session_id = $2 AND token = $3");

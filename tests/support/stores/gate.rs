@@ -260,6 +260,7 @@ gated! {
     claim_summary(key: &SessionKey, token: &str, now: Micros, until: Micros) -> bool;
     keep_summary(key: &SessionKey, token: &str, body: &str) -> bool;
     pending_summary(key: &SessionKey) -> Option<(String, Option<String>)>;
+    rest_summary(key: &SessionKey, token: &str, rest: &str, until: Micros) -> bool;
     drop_summary(key: &SessionKey, token: &str) -> ();
     put_note(key: &SessionKey, note: &Note) -> NoteOutcome;
     note(key: &SessionKey, name: &str) -> Option<Note>;
