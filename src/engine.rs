@@ -29,6 +29,7 @@ mod pins;
 mod read;
 mod read_output;
 mod rebuild;
+mod relief;
 mod restore;
 mod rewind;
 mod roll_up;
@@ -72,6 +73,7 @@ pub use persist::{Compaction, Input, NewEntry, OffloadedResult, PersistReply, Pe
 pub use read::{LogRange, ReadHeader};
 pub use read_output::{OutputPart, OutputPiece, OutputRange, PageEnd, PageSize, ReadOutput, page_characters};
 pub use rebuild::{RebuildReport, rebuild};
+pub use relief::Stall;
 pub use restore::{Change, FullReason, RestoreRequest, Restored, WindowHeader};
 pub use rewind::RewindRequest;
 pub use search::{Found, FoundIn, SearchPlace, SearchPosition, SearchTranscript, TranscriptPart};

@@ -290,6 +290,12 @@ pub const FIRST_MESSAGE_TOKENS: u64 = 2_000;
 pub const KEPT_SYSTEM_PERCENT: u64 = 10;
 /// Growth of a window, in percent of the usable one, after which it is looked at again.
 pub const TEND_PERCENT: u64 = 2;
+/// Summaries and extracts in a row that may leave a window over the share that asks for
+/// them: no model is asked for the next.
+pub const UNRELIEVED_MAX: u32 = 2;
+/// Growth of such a window, in percent of the usable one, after which a model is asked
+/// again: as much as lies between what a summary leaves and the next.
+pub const RELIEF_PERCENT: u64 = 20;
 
 /// Bounds of the factor by which counted tokens are calibrated, in thousandths.
 pub const CALIBRATION_PERMILLE_MIN: u64 = 700;

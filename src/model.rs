@@ -22,7 +22,7 @@ pub use branch::{Branch, Lineage, Span};
 pub use calibration::{Calibration, TokenFactor};
 pub use compaction::{
     AuditLoss, AuditReport, AuditTally, CacheBreak, Cut, Pin, RecordedState, StateKind, StateRecord,
-    SummarizerReport, Summary, WindowState,
+    SummarizerReport, Summary, Unrelieved, WindowState,
 };
 pub use deletion::{Deletion, DeletionState};
 pub use digest::Digest;

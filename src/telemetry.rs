@@ -114,6 +114,7 @@ const COUNTERS: &[(&str, &str, Labels)] = &[
         "Attempts at a summary by a model, by outcome",
         Labels::Of("outcome", &["ok", "failed"]),
     ),
+    ("turnkeep_stalls_total", "Windows to which compactions brought no relief twice in a row", Labels::None),
     (
         "turnkeep_audit_losses_total",
         "What was said in entries that a compaction left out and that the window does not hold any more",

@@ -393,7 +393,8 @@ async fn a_truncation_that_relieves_nothing_is_not_recorded(backend: Backend) {
 async fn a_compaction_needs_to_know_the_context_window(backend: Backend) {
     let service = Service::start(&backend).await;
     service.create("s", of_format(OpenaiChat)).await;
-    service.append(SESSION, &[user(OpenaiChat, "a"), model(OpenaiChat, "b"), user(OpenaiChat, "c")]).await;
+    let long = "lorem ipsum ".repeat(100);
+    service.append(SESSION, &[user(OpenaiChat, "a"), model(OpenaiChat, &long), user(OpenaiChat, "c")]).await;
     let request = pb::CompactTranscriptRequest { session: SESSION.to_owned(), ..Default::default() };
     let refusal = compact(&service, request.clone()).await.unwrap_err();
     assert_eq!(refusal.kind(), (Code::FailedPrecondition, "CONTEXT_WINDOW_UNKNOWN"));

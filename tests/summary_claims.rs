@@ -191,6 +191,48 @@ async fn who_adopts_a_summary_leaves_the_claim_that_came_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_claims_after_another_brought_relief_asks_nobody_and_extracts_nothing() {
+    let site = Site::new().await;
+    let llm = Llm::start([good()]).await;
+    let ((node, gate), key) = (site.gated(&llm).await, site.full("s").await);
+    let mut held = gate.hold("claim_summary");
+    let restoring = tokio::spawn({
+        let (node, key) = (node.clone(), key.clone());
+        async move { shown(&node, &key).await }
+    });
+    held.reached().await;
+    assert!(at_once(&site.replica(&llm).await, &key).await.contains("count on"));
+    held.release();
+    assert!(soon("a restore", restoring).await.unwrap().contains("count on"));
+    assert_eq!((site.kinds(&key).await, llm.received().len()), (vec![StateKind::Summarize], 1));
+    assert_eq!(site.pending(&key).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_failure_no_other_gets_a_claim_before_the_session_rests() {
+    let site = Site::new().await;
+    let llm = Llm::start([bad(), good()]).await;
+    let ((node, gate), key) = (site.gated(&llm).await, site.full("s").await);
+    let mut held = gate.hold("rest_summary");
+    let restoring = tokio::spawn({
+        let (node, key) = (node.clone(), key.clone());
+        async move { shown(&node, &key).await }
+    });
+    soon("a failure", held.reached()).await;
+    let (token, body) = site.pending(&key).await.expect("the claim stands until then");
+    assert_eq!(body, None);
+    let now = site.plain.now();
+    let meta = &site.database.meta;
+    assert!(!meta.claim_summary(&key, "another", now, now.plus(SUMMARIZER_CLAIM)).await.unwrap());
+    held.release();
+    soon("a restore", restoring).await.unwrap();
+    let (rests, body) = site.pending(&key).await.unwrap();
+    assert!(rests != token && body.is_none(), "{rests}");
+    assert!(!meta.claim_summary(&key, "another", now, now.plus(SUMMARIZER_CLAIM)).await.unwrap());
+    assert_eq!((site.kinds(&key).await, llm.received().len()), (vec![StateKind::Collapse], 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_under_which_nothing_could_be_made_does_not_stay() {
     let site = Site::new().await;
     let llm = Llm::start([good()]).await;

@@ -84,6 +84,7 @@ impl Audit {
             "losses_not_shown": more,
             "cache": compaction.cache.as_ref().map(cache_json),
             "summarizer": compaction.summarizer.as_ref().map(summarizer_json),
+            "without_relief": compaction.without_relief,
         })
     }
 
@@ -98,6 +99,10 @@ impl Audit {
         let (before, after) = (compaction.tokens_before, compaction.tokens_after);
         let omitted = compaction.omitted_entries;
         print(&format!("  {before} to {after} tokens, {omitted} messages left out"))?;
+        if compaction.without_relief > 0 {
+            let in_a_row = compaction.without_relief;
+            print(&format!("  no relief, {in_a_row} in a row: the window is still over what asks for it"))?;
+        }
         if let Some(cache) = &compaction.cache {
             print(&format!("  prompt cache: {}", cache_line(cache)))?;
         }

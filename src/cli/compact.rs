@@ -1,6 +1,6 @@
 //! `turnkeep compact`.
 
-use super::compactions::print_compaction;
+use super::compactions::{print_compaction, stall_line};
 use super::output::say;
 use super::{Remote, resource_name};
 use crate::rpc::pb;
@@ -41,6 +41,9 @@ impl Compact {
             expected_version: self.expected_version,
         };
         let compacted = client.transcripts.compact_transcript(request).await?.into_inner();
+        if let Some(stall) = &compacted.stall {
+            say(&stall_line(stall));
+        }
         let Some(compaction) = compacted.compaction else {
             say("nothing had to be left out, or nothing could");
             return Ok(());

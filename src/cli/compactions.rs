@@ -129,6 +129,31 @@ pub(super) fn cache_line(cache: &pb::CacheBreak) -> String {
     format!("{} tokens stay, {} to be sent again, {cost}", cache.kept_tokens, cache.resent_tokens)
 }
 
+/// That compactions bring a window no relief, for people.
+pub(super) fn stall_line(stall: &pb::CompactionStall) -> String {
+    let others = stall.window_tokens.saturating_sub(stall.last_step_tokens);
+    let in_a_row = match stall.compactions {
+        0 => String::new(),
+        in_a_row => format!("; {in_a_row} compactions in a row brought no relief"),
+    };
+    format!(
+        "the window is over {} tokens: {} are taken by the preamble, {others} by what must stay and {} by the \
+         newest step{in_a_row}",
+        stall.limit_tokens, stall.preamble_tokens, stall.last_step_tokens
+    )
+}
+
+/// The same as JSON.
+pub(super) fn stall_json(stall: &pb::CompactionStall) -> serde_json::Value {
+    serde_json::json!({
+        "compactions": stall.compactions,
+        "limit_tokens": stall.limit_tokens,
+        "window_tokens": stall.window_tokens,
+        "last_step_tokens": stall.last_step_tokens,
+        "preamble_tokens": stall.preamble_tokens,
+    })
+}
+
 /// How a model was asked for a summary, as JSON.
 pub(super) fn summarizer_json(call: &pb::SummarizerCall) -> serde_json::Value {
     serde_json::json!({

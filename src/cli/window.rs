@@ -1,5 +1,6 @@
 //! `turnkeep window`: what a model would be sent, and what takes its room.
 
+use super::compactions::{stall_json, stall_line};
 use super::output::{harmless, name, print, print_json, say, table};
 use super::{NO_CONTEXT_WINDOW, Remote, resource_name};
 use crate::format::{Role, read, texts};
@@ -58,6 +59,9 @@ impl Window {
         }
         print(&format!("\n{}\n{}", room.bar(), room.legend()))?;
         say(&told(&header));
+        if let Some(stall) = &header.stall {
+            say(&stall_line(stall));
+        }
         Ok(())
     }
 }
@@ -307,6 +311,7 @@ struct WindowJson<'a> {
     items: Vec<ItemJson<'a>>,
     room: serde_json::Value,
     cut: Option<serde_json::Value>,
+    stall: Option<serde_json::Value>,
     fits: Option<bool>,
     token_factor_permille: u64,
     next: String,
@@ -346,6 +351,7 @@ fn json<'a>(
                 "for_this_request": cut.for_this_request,
             })
         }),
+        stall: header.stall.as_ref().map(stall_json),
         fits: header.fits,
         token_factor_permille: factor(header),
         next: name(header.next().as_str_name(), "NEXT_STEP_"),

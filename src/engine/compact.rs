@@ -5,7 +5,7 @@ use super::log::Position;
 use super::restore::Assembled;
 use super::window_state::StateAt;
 use super::{Engine, Error, compute};
-use crate::limits::{APPEND_ATTEMPTS, WINDOW_STATES_PAGE};
+use crate::limits::{APPEND_ATTEMPTS, UNRELIEVED_MAX, WINDOW_STATES_PAGE};
 use crate::model::{
     AuditReport, CacheBreak, CompressionPath, Cost, Cut, Item, RecordedState, StateKind, StateRecord,
     SummarizerReport, Usage, Version, WindowState, WireFormat, percent,
@@ -103,7 +103,8 @@ impl Engine {
                     let target =
                         target.ok_or_else(|| Error::ContextWindowUnknown { session: key.session.clone() })?;
                     let tokens_max = target.saturating_sub(tip.head.preamble_tokens).max(1);
-                    Ok(truncation(&window, assembled, tokens_max, "asked for"))
+                    let truncation = truncation(&window, assembled, tokens_max, "asked for");
+                    Ok(truncation.map(|proposal| Proposal { must_win: true, ..proposal }))
                 }
                 Strategy::LastMessages { messages } => {
                     Ok(last_messages(&window, messages)
@@ -128,13 +129,17 @@ impl Engine {
         if !is_truncated || over(tip.head.window_tokens(tip.turn.log_tokens), tip).is_none() {
             return;
         }
-        let revised = self.revise_window(key, |tip, assembled| {
+        let propose = |tip: &Tip, assembled: &Assembled| {
             let window = assembled.assembler.window(false);
             let Some(room) = over(window.tokens(), tip) else { return Ok(None) };
             let mut floor = options.floor(room);
             // Where what must stay takes more than that, as a long message of the user
             // may, each turn would be over it: all that is usable is made use of.
-            let least = least_tokens(&window).saturating_add(tip.head.preamble_tokens);
+            let least = least_tokens(&window);
+            if least >= window.tokens() {
+                return Ok(None);
+            }
+            let least = least.saturating_add(tip.head.preamble_tokens);
             if least > floor {
                 if room.fits(window.tokens().saturating_add(tip.head.preamble_tokens)) {
                     return Ok(None);
@@ -146,12 +151,26 @@ impl Engine {
             let cause = format!("over {} % of the context window", options.ceiling_percent);
             let truncation = truncation(&window, assembled, tokens_max, &cause);
             Ok(truncation.map(|proposal| Proposal { must_win: true, ..proposal }))
+        };
+        // The window in memory, which the turn has extended already.
+        let in_memory = || self.inner.caches.windows.get(key);
+        let is_of_tip = |window: &Assembled| window.is_of(&tip.head) && window.newest().0 == tip.head.version;
+        let is_known_to_stay = in_memory().is_some_and(|live| {
+            let window = live.lock();
+            is_of_tip(&window) && matches!(propose(tip, &window), Ok(None))
         });
-        match revised.await {
+        if is_known_to_stay {
+            return;
+        }
+        match self.revise_window(key, propose).await {
             Ok(Some(_)) => {}
-            // Nothing can leave, or another replica was faster: either way the head
-            // in memory is out of date.
-            Ok(None) => self.inner.caches.tips.invalidate(key),
+            // Nothing can leave. If another replica was faster, the head in memory is out
+            // of date.
+            Ok(None) => {
+                if !in_memory().is_some_and(|live| live.lock().is_of(&tip.head)) {
+                    self.inner.caches.tips.invalidate(key);
+                }
+            }
             Err(error) => {
                 tracing::warn!(session = %key.session, error = %error, "a window was not truncated");
             }
@@ -166,13 +185,13 @@ impl Engine {
     ) -> Result<Option<RecordedState>, Error> {
         for _ in 0..APPEND_ATTEMPTS {
             let (mut tip, at, live) = self.current(key).await?;
-            let (proposal, before, tokens_before, shown) = {
+            let (mut proposal, before, tokens_before, shown) = {
                 let assembled = live.lock();
+                let Some(proposal) = propose(&tip, &assembled)? else { return Ok(None) };
                 let window = assembled.assembler.window(false);
                 let shown: Vec<_> = window.items_from(0).map(|item| item.payload).collect();
-                (propose(&tip, &assembled)?, assembled.state.clone(), window.tokens(), shown)
+                (proposal, assembled.state.clone(), window.tokens(), shown)
             };
-            let Some(mut proposal) = proposal else { return Ok(None) };
             proposal.state.calibration = match proposal.kind {
                 kind if kind.is_compaction() || kind == StateKind::Calibrate => {
                     self.newest_calibration(key, &tip).await?
@@ -185,7 +204,7 @@ impl Engine {
             let number = tip.head.window_state + 1;
             (tip.head.window_state, tip.head.window_revision) = (number, tip.head.window_revision + 1);
             tip.head.calibration.clone_from(&proposal.state.calibration);
-            let (next, findings) = self.revised(key, &tip, &at, before, &proposal).await?;
+            let (mut next, findings) = self.revised(key, &tip, &at, before, &proposal).await?;
             let window = next.assembler.window(false);
             let tokens_after = window.tokens();
             // What is left may be one large step, and the message that it answers.
@@ -194,6 +213,9 @@ impl Engine {
             }
             let items: Vec<_> = window.items_from(0).collect();
             let cache = cache_break(&tip, &shown, &items);
+            let known = (proposal.kind, &proposal.state);
+            let unrelieved = self.unrelieved(&tip, known, tokens_before, &window);
+            next.state = Arc::new(WindowState { unrelieved, ..WindowState::clone(&next.state) });
             let audit = audited(tip.session.format, findings, items).await?;
             let recorded = RecordedState {
                 branch: tip.head.branch.clone(),
@@ -225,6 +247,7 @@ impl Engine {
                     metrics::counter!("turnkeep_window_states_total", "kind" => recorded.kind.as_str())
                         .increment(1);
                     tell_losses(key, number, &recorded.record.audit);
+                    tell_stall(key, &recorded);
                     return Ok(Some(recorded));
                 }
                 CommitOutcome::NotAsExpected => {}
@@ -424,6 +447,22 @@ fn tell_losses(key: &SessionKey, number: u64, audit: &AuditReport) {
             decisions,
             pins,
             "a compaction lost what was demanded or decided"
+        );
+    }
+}
+
+/// Warns once of a window that compactions bring no relief any more.
+fn tell_stall(key: &SessionKey, recorded: &RecordedState) {
+    let is_tried = matches!(recorded.kind, StateKind::Summarize | StateKind::Collapse);
+    let found = recorded.state.unrelieved.filter(|found| is_tried && found.in_a_row == UNRELIEVED_MAX);
+    if let Some(found) = found {
+        metrics::counter!("turnkeep_stalls_total").increment(1);
+        tracing::warn!(
+            session = %key.session,
+            compaction = recorded.number,
+            tokens = found.tokens,
+            last_step_tokens = found.last,
+            "compactions bring a window no relief any more, and no model is asked for more of them"
         );
     }
 }

@@ -131,6 +131,11 @@ impl CompactionOptions {
         share.max(self.slot_tokens_min).min(self.slot_tokens_max).min(usable / SUMMARY_DIVISOR)
     }
 
+    /// The tokens over which a window with its preamble asks for a summary.
+    pub(super) fn summary_limit(&self, room: Room) -> u64 {
+        percent(room.usable(), self.prepare_percent.min(self.summarize_percent))
+    }
+
     /// The tokens over which a window with its preamble is truncated.
     pub(super) fn ceiling(&self, room: Room) -> u64 {
         percent(room.context, self.ceiling_percent).min(room.usable())

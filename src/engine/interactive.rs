@@ -175,16 +175,23 @@ impl Engine {
     }
 
     /// Before a restore of an interactive session whose window takes so many tokens
-    /// with its preamble: makes it smaller if it is time.
-    pub(super) async fn relieve(&self, key: &SessionKey, room: Room, filled: u64) -> Result<(), Error> {
+    /// with its preamble: makes it smaller if it is time. If compactions brought no
+    /// relief of late, all that is usable is made use of first.
+    pub(super) async fn relieve(
+        &self,
+        key: &SessionKey,
+        room: Room,
+        filled: u64,
+        is_stalled: bool,
+    ) -> Result<(), Error> {
         let options = &self.inner.options.compaction;
-        let is_over = |share| filled > percent(room.usable(), share);
-        if !is_over(options.summarize_percent) || self.adopt(key).await? || !is_over(options.collapse_percent)
-        {
+        let over = |share| percent(room.usable(), share);
+        let most = over(if is_stalled { 100 } else { options.collapse_percent });
+        if filled <= over(options.summarize_percent) || self.adopt(key).await? || filled <= most {
             return Ok(());
         }
         let deadline = Deadline::after(options.wait());
-        while self.may_summarize() && !deadline.left().is_zero() {
+        while !is_stalled && self.may_summarize() && !deadline.left().is_zero() {
             let (engine, claimer) = (self.clone(), key.clone());
             // A caller that goes leaves no claim behind for which others would wait.
             let claimed = self.detached(async move { engine.claimed_summary(&claimer, deadline).await });
@@ -200,8 +207,11 @@ impl Engine {
                 }
             }
         }
-        let Some(task) = self.summary_task(key, "").await? else { return Ok(()) };
-        let failure = "no summary in time".to_owned();
+        let Some(task) = self.summary_task(key, "").await?.filter(|task| task.filled > most) else {
+            return Ok(());
+        };
+        let failure =
+            if is_stalled { "summaries brought no relief" } else { "no summary in time" }.to_owned();
         let report = SummarizerReport { failure: failure.clone(), ..SummarizerReport::default() };
         let SummaryTask { branch, base, first_kept, .. } = task;
         let made = Summarized { branch, base, first_kept, text: Err(failure), report };
@@ -266,7 +276,13 @@ impl Engine {
     /// Makes a summary beforehand. One replica at a time does; after a failure none
     /// does for a while.
     async fn prepare_summary(&self, key: &SessionKey) -> Result<(), Error> {
-        if self.may_summarize() {
+        let is_stalled = {
+            let (tip, _, live) = self.current(key).await?;
+            let assembled = live.lock();
+            self.stall_of(&tip, &assembled).is_some()
+        };
+        // It saves the claim; under that it is looked at again.
+        if !is_stalled && self.may_summarize() {
             self.claimed_summary(key, Deadline::after(SUMMARIZER_CLAIM)).await?;
         }
         Ok(())
@@ -332,9 +348,8 @@ impl Engine {
     /// nobody stands meanwhile, in place of that under which it failed.
     async fn rest(&self, key: &SessionKey, token: &str, failure: &str) -> Result<(), Error> {
         tracing::warn!(session = %key.session, failure, "a summary failed");
-        self.inner.meta.drop_summary(key, token).await?;
-        let now = self.now();
-        self.inner.meta.claim_summary(key, FAILED, now, now.plus(SUMMARIZER_COOLDOWN)).await?;
+        let until = self.now().plus(SUMMARIZER_COOLDOWN);
+        self.inner.meta.rest_summary(key, token, FAILED, until).await?;
         Ok(())
     }
 
@@ -343,8 +358,9 @@ impl Engine {
     async fn summarize(&self, key: &SessionKey, deadline: Deadline) -> Result<Option<Summarized>, Error> {
         let Some(models) = self.inner.options.summarizer.as_deref() else { return Ok(None) };
         let Some(task) = self.summary_task(key, "").await? else { return Ok(None) };
-        // No answer would be shorter; asked all the same, the model would seem to fail.
-        if task.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN {
+        // No answer would be shorter; asked all the same, the model would seem to fail. And
+        // another replica may have put one in place since this was begun.
+        if task.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN || !task.is_due {
             return Ok(None);
         }
         let answered = models.model_for(task.source_tokens).complete(&task.request, deadline).await;

@@ -102,7 +102,8 @@ impl Engine {
                     if let Some(recorded) = self.inner.meta.turn_of_request(key, &request.request_id).await? {
                         return self.recorded_reply(key, recorded, request_digest).await;
                     }
-                    return no_base.map(|_| self.reply_of_nothing_new(&request, &cached.tip, &prepared));
+                    no_base?;
+                    return Ok(self.reply_of_nothing_new(&request, &cached.tip, &prepared).await);
                 }
             };
             let attempts_max = match self.attempt(&request, &cached, &base, &mut prepared).await {

@@ -70,8 +70,9 @@ const LIVE_ATTEMPTS: usize = 4;
 
 /// What is to be done about a window before it is served.
 enum Look {
-    /// It takes so much of the room that it may be made smaller.
-    Pressed(Room, u64),
+    /// It takes so much of the room that it may be made smaller; whether that brought no
+    /// relief of late.
+    Pressed(Room, u64, bool),
     /// It has to be cut to so many tokens for this request.
     Over(u64),
 }
@@ -158,7 +159,7 @@ impl Engine {
             // Not the request's room: what it alone makes necessary is not recorded.
             match tip.room() {
                 Some(room) if attempt == 1 && self.wants_relief(&tip, room, filled) => {
-                    Look::Pressed(room, filled)
+                    Look::Pressed(room, filled, self.stall_of(&tip, &state).is_some())
                 }
                 _ => match excess(request, &tip, preamble, &state) {
                     None => {
@@ -169,8 +170,8 @@ impl Engine {
             }
         };
         match look {
-            Look::Pressed(room, filled) => {
-                self.relieve(key, room, filled).await?;
+            Look::Pressed(room, filled, is_stalled) => {
+                self.relieve(key, room, filled, is_stalled).await?;
                 Ok(None)
             }
             Look::Over(over) => {
@@ -439,6 +440,12 @@ impl Engine {
                 window_state: state.state_number,
                 cut: state.state.cut.clone().filter(|cut| cut.omitted_entries > 0),
                 is_cut_for_request: cut_to != 0,
+                stall: self.stall(
+                    &tip.session,
+                    preamble.map_or(0, |preamble| preamble.tokens),
+                    &state.state,
+                    tokens,
+                ),
             },
             items,
         }

@@ -32,6 +32,10 @@ pub struct SummaryTask {
     /// Version with which the branch began.
     pub(super) branch_since: Version,
     pub(super) source_tokens: u64,
+    /// Tokens of window and preamble.
+    pub(super) filled: u64,
+    /// Whether these ask for a summary, and the last ones brought relief.
+    pub(super) is_due: bool,
     entries: Vec<Entry>,
     previous: Option<String>,
     format: WireFormat,
@@ -51,9 +55,12 @@ impl Engine {
             return Err(Error::ContextWindowUnknown { session: key.session.clone() });
         };
         let options = &self.inner.options.compaction;
-        let (before, cut) = {
+        let (is_stalled, before, filled, cut) = {
             let assembled = live.lock();
-            (assembled.state.clone(), tail(&assembled.assembler.window(false), options.tail_tokens(room)))
+            let window = assembled.assembler.window(false);
+            let filled = window.tokens().saturating_add(tip.head.preamble_tokens);
+            let is_stalled = self.stall_of(&tip, &assembled).is_some();
+            (is_stalled, assembled.state.clone(), filled, tail(&window, options.tail_tokens(room)))
         };
         let Some(cut) = cut else { return Ok(None) };
         let old = before.cut.clone().unwrap_or_default();
@@ -85,6 +92,8 @@ impl Engine {
             branch: tip.head.branch.clone(),
             branch_since: tip.branch.first_version,
             source_tokens: measure(&source.text),
+            filled,
+            is_due: !is_stalled && filled > options.summary_limit(room),
             entries,
             previous,
             format,

@@ -34,6 +34,16 @@ impl Engine {
         Ok(self.newest_state(key, at, u64::MAX).await?.map(StateAt::new).unwrap_or_default())
     }
 
+    /// The newest window state of a session.
+    pub(super) async fn newest_recorded(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+    ) -> Result<Arc<WindowState>, Error> {
+        let at = self.newest(key, tip).await?;
+        Ok(self.state_at(key, tip, &at).await?.state)
+    }
+
     /// The window state of that number, if the log has it.
     pub(super) async fn state_numbered(
         &self,

@@ -35,6 +35,22 @@ pub struct WindowState {
     /// Numbers of the states that were taken back, as ranges that do not meet, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<(u64, u64)>,
+    /// That its last compactions brought no relief. No window shows it: it decides
+    /// whether a model is asked for another summary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unrelieved: Option<Unrelieved>,
+}
+
+/// That summaries and extracts left a window over the share that asks for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Unrelieved {
+    /// How many in a row.
+    pub in_a_row: u32,
+    /// Tokens of the window after the newest of them, less those of pins that were
+    /// deleted since,
+    pub tokens: u64,
+    /// and those of its newest step.
+    pub last: u64,
 }
 
 impl WindowState {

@@ -34,7 +34,8 @@ impl Transcripts {
         let compacted =
             self.engine.compact(CompactRequest { key: key.clone(), strategy, expected_version }).await?;
         let compaction = compacted.map(|state| compaction(&key.session, state));
-        Ok(pb::CompactTranscriptResponse { compaction })
+        let stall = self.engine.shortfall(&key, strategy).await?.map(convert::stall);
+        Ok(pb::CompactTranscriptResponse { compaction, stall })
     }
 
     pub(super) async fn plan_compaction(
@@ -158,6 +159,12 @@ fn compaction(session: &SessionId, recorded: RecordedState) -> pb::Compaction {
             cost_picodollars: record.cache.cost.map(|cost| cost.0),
         }),
         token_factor_permille: factor.permille(),
+        without_relief: match kind {
+            pb::CompactionKind::Summarize | pb::CompactionKind::Collapse => {
+                state.unrelieved.map_or(0, |found| found.in_a_row)
+            }
+            _ => 0,
+        },
     }
 }
 

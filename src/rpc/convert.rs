@@ -6,7 +6,7 @@ use super::pb;
 use crate::clock::Micros;
 use crate::engine::{
     Change, Error, FullReason, NewEntry, PersistReply, ReadHeader, SessionChange, SessionConfig, SessionView,
-    WindowHeader,
+    Stall, WindowHeader,
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, OFFLOADED_RESULTS_BYTES_MAX, TOKENS_MAX, WINDOW_ID_BYTES_MAX};
 use crate::model::{
@@ -341,6 +341,7 @@ pub(super) fn persist_reply(session: &SessionId, reply: PersistReply) -> pb::Per
         window_id: reply.window_id,
         rewound_to_version: reply.rewound_to.map(|version| version.0),
         offloaded_results: offloaded.collect(),
+        stall: reply.stall.map(stall),
     }
 }
 
@@ -410,7 +411,14 @@ pub(super) fn window_header(header: WindowHeader) -> pb::WindowHeader {
             omitted_tokens: cut.omitted_tokens,
             for_this_request: header.is_cut_for_request,
         }),
+        stall: header.stall.map(stall),
     }
+}
+
+/// A stall on the wire.
+pub(super) fn stall(stall: Stall) -> pb::CompactionStall {
+    let Stall { compactions, limit_tokens, window_tokens, last_step_tokens, preamble_tokens } = stall;
+    pb::CompactionStall { compactions, limit_tokens, window_tokens, last_step_tokens, preamble_tokens }
 }
 
 fn full_reason(reason: FullReason) -> pb::FullReason {

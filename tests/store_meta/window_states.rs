@@ -4,7 +4,7 @@ use crate::stores::{Database, Line, branch_id, on_both_databases, soon};
 use turnkeep::clock::Micros;
 use turnkeep::model::{
     BranchId, CacheBreak, Calibration, Cost, Cut, NoteNames, Pin, RecordedState, Seq, StateKind, StateRecord,
-    Summary, TenantId, TokenFactor, Tokenizer, Version, WindowState,
+    Summary, TenantId, TokenFactor, Tokenizer, Unrelieved, Version, WindowState,
 };
 use turnkeep::store::MetaStore;
 use turnkeep::store::meta::{BranchKey, CommitOutcome, NewTurn, NewWindowState, RebuiltRows, TurnEntries};
@@ -50,6 +50,7 @@ fn state(number: u64, branch: &BranchId) -> RecordedState {
         }),
         pins: vec![Pin { name: "rule".into(), text: format!("no {number}"), seq: Some(Seq(1)) }],
         notes: NoteNames { shown: vec!["port".into()], more: number },
+        unrelieved: Some(Unrelieved { in_a_row: 2, tokens: 900, last: 70 }),
         calibration: calibration(number),
         undone: vec![(number, number + 1)],
     };

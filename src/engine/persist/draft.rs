@@ -148,6 +148,9 @@ impl Engine {
         turn.entries_digest = entries_digest;
         turn.receipt = digest::of_turn(base.turn.receipt, &turn);
         let mut reply = self.reply(request, tip, &turn, prepared, base);
+        if base.branch.is_none() {
+            reply.stall = self.stall_after(&request.key, tip, turn.log_tokens).await;
+        }
         if !offloaded.is_empty() {
             // A worker that does not mind what changed would hold another window
             // than the id would have it.
@@ -199,6 +202,7 @@ impl Engine {
             log_tokens: turn.log_tokens,
             window_fill,
             compaction,
+            stall: None,
             // Which messages went the answer does not say, so that a worker could
             // not extend its window as the id would have it.
             window_id: if prepared.is_message_stripped {
@@ -233,7 +237,7 @@ impl Engine {
         window_ids.encode(tenant, session, &extended)
     }
 
-    pub(super) fn reply_of_nothing_new(
+    pub(super) async fn reply_of_nothing_new(
         &self,
         request: &PersistRequest,
         tip: &Tip,
@@ -243,6 +247,7 @@ impl Engine {
         let mut reply = self.reply(request, tip, &tip.turn, prepared, &base);
         reply.first_seq = tip.turn.last_seq.next();
         reply.turn_tokens = 0;
+        reply.stall = self.stall_after(&request.key, tip, tip.turn.log_tokens).await;
         reply
     }
 }

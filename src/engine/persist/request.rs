@@ -1,7 +1,7 @@
 //! What a persist is asked, what it answers, and the checks that need no session.
 
 use crate::clock::Micros;
-use crate::engine::{Error, SessionConfig};
+use crate::engine::{Error, SessionConfig, Stall};
 use crate::format;
 use crate::limits::{CHANGED_ENTRIES_BYTES_MAX, ENTRY_BYTES_MAX, SNAPSHOT_ENTRIES_MAX, TURN_ENTRIES_MAX};
 use crate::model::{Digest, Entry, EntryKind, OutputId, RequestId, Seq, Usage, Version};
@@ -119,6 +119,9 @@ pub struct PersistReply {
     /// Whether the window wants compaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compaction: Option<Compaction>,
+    /// That compactions bring no relief any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stall: Option<Stall>,
     /// The request's window extended by this turn; empty if there is none, or if
     /// a rule stripped a message.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -53,7 +53,7 @@ fn taken_back(mut recorded: RecordedState, rebuilt: &Rebuilt) -> RecordedState {
     let turn = rebuilt.turns.last().map(|recorded| &recorded.turn);
     let last = turn.map_or(Seq(0), |turn| turn.last_seq);
     recorded.version = rebuilt.newest();
-    let WindowState { cut, snipped, stale, summary, pins, notes: _, calibration: _, undone: _ } =
+    let WindowState { cut, snipped, stale, summary, pins, notes: _, calibration: _, unrelieved, undone: _ } =
         &mut recorded.state;
     if cut.as_ref().is_some_and(|cut| cut.first_kept > last) {
         *cut = None;
@@ -62,7 +62,7 @@ fn taken_back(mut recorded: RecordedState, rebuilt: &Rebuilt) -> RecordedState {
     snipped.retain(|seq| *seq <= last);
     stale.retain(|seq, later| *seq <= last && *later <= last);
     if cut.is_none() {
-        *summary = None;
+        (*summary, *unrelieved) = (None, None);
     }
     pins.retain(|pin| pin.seq.is_none_or(|seq| seq <= last));
     recorded

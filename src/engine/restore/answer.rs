@@ -1,5 +1,6 @@
 //! What restoring a window gives.
 
+use crate::engine::Stall;
 use crate::model::{
     Cut, Item, ModelProfile, NextStep, Preamble, Repair, TokenFactor, UnansweredCall, Version, WireFormat,
 };
@@ -94,6 +95,8 @@ pub struct WindowHeader {
     pub cut: Option<Cut>,
     /// Whether steps were left out for this request alone.
     pub is_cut_for_request: bool,
+    /// That compactions bring no relief any more.
+    pub stall: Option<Stall>,
 }
 
 /// A window, or what a worker lacks of it.

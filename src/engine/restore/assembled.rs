@@ -83,14 +83,14 @@ impl Assembled {
     /// Whether the session is on its branch and is configured as it was: the log
     /// may have grown, and a late result may have revised what is here, which
     /// taking in the entries does as well.
-    pub(super) fn is_of(&self, head: &Head) -> bool {
+    pub(in crate::engine) fn is_of(&self, head: &Head) -> bool {
         self.branch == head.branch
             && self.head_state == head.window_state
             && head.is_configured_as(self.window_revision, self.config_revision)
     }
 
     /// The newest turn.
-    pub(super) fn newest(&self) -> (Version, Seq) {
+    pub(in crate::engine) fn newest(&self) -> (Version, Seq) {
         self.versions.last().copied().unwrap_or_default()
     }
 
