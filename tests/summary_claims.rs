@@ -84,12 +84,7 @@ impl Site {
     /// Persists steps until the window is nearly full again.
     async fn fill(&self, node: &Node, key: &SessionKey, round: usize) {
         let mut entries = vec![Bytes::from(user(OpenaiChat, &format!("count, round {round}")))];
-        for number in 0..STEPS {
-            let id = format!("call_{round}_{number}");
-            let text = format!("{number}: {}", "lorem ipsum dolor ".repeat(20));
-            entries.push(call(OpenaiChat, &id, "shell").into());
-            entries.push(result(OpenaiChat, &id, "shell", &text).into());
-        }
+        entries.extend(steps(round, STEPS));
         node.engine.persist(request(key, &format!("fill-{round}"), entries)).await.unwrap();
         let filled = self.filled(key).await;
         assert!(filled > USABLE * 9 / 10, "{filled} tokens");
@@ -111,6 +106,15 @@ impl Site {
         let listed = node.engine.list_compactions(key, None, 99).await.unwrap();
         listed.compactions.into_iter().map(|state| state.kind).collect()
     }
+}
+
+fn steps(round: usize, count: usize) -> Vec<Bytes> {
+    let step = |number: usize| {
+        let id = format!("call_{round}_{number}");
+        let text = format!("{number}: {}", "lorem ipsum dolor ".repeat(20));
+        [call(OpenaiChat, &id, "shell").into(), result(OpenaiChat, &id, "shell", &text).into()]
+    };
+    (0..count).flat_map(step).collect()
 }
 
 /// The window as text; it must come at once.
@@ -193,7 +197,9 @@ async fn who_adopts_a_summary_leaves_the_claim_that_came_after_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_claims_after_another_brought_relief_asks_nobody_and_extracts_nothing() {
     let site = Site::new().await;
-    let llm = Llm::start([good()]).await;
+    // Long enough to be summarized again, with a few steps.
+    let long = format!("## Goal\ncount on{}", " and on".repeat(150));
+    let llm = Llm::start([Step::ok(&openai_answer(&long, "stop"))]).await;
     let ((node, gate), key) = (site.gated(&llm).await, site.full("s").await);
     let mut held = gate.hold("claim_summary");
     let restoring = tokio::spawn({
@@ -201,7 +207,11 @@ async fn who_claims_after_another_brought_relief_asks_nobody_and_extracts_nothin
         async move { shown(&node, &key).await }
     });
     held.reached().await;
-    assert!(at_once(&site.replica(&llm).await, &key).await.contains("count on"));
+    let other = site.replica(&llm).await;
+    assert!(at_once(&other, &key).await.contains("count on"));
+    other.engine.persist(request(&key, "more", steps(1, 4))).await.unwrap();
+    let filled = site.filled(&key).await;
+    assert!((USABLE / 2..USABLE * 6 / 10).contains(&filled), "{filled} tokens");
     held.release();
     assert!(soon("a restore", restoring).await.unwrap().contains("count on"));
     assert_eq!((site.kinds(&key).await, llm.received().len()), (vec![StateKind::Summarize], 1));
