@@ -1,5 +1,5 @@
 //! Compactions whose commit fails, or whose answer is lost: the window is the one
-//! before or the one after.
+//! before or the one after. And what it takes of the store that none can be made.
 
 use super::metadata::Proxied;
 use crate::stores::{
@@ -8,7 +8,7 @@ use crate::stores::{
 use bytes::Bytes;
 use std::sync::Arc;
 use turnkeep::engine::{CompactRequest, Reason, SessionConfig, Strategy};
-use turnkeep::model::{ModelProfile, RecordedState};
+use turnkeep::model::{ModelProfile, Pin, RecordedState, WireFormat};
 use turnkeep::store::ErrorKind;
 use turnkeep::store::meta::SessionKey;
 
@@ -16,6 +16,7 @@ on_both_databases![
     a_compaction_whose_outcome_is_unknown_is_there_and_is_not_made_twice,
     a_compaction_that_fails_leaves_the_window_as_it_was,
     a_turn_stands_whatever_becomes_of_the_truncation_after_it,
+    turns_after_which_nothing_can_leave_take_no_more_of_the_store_than_others,
 ];
 
 const CONTEXT: u64 = 4_000;
@@ -52,6 +53,43 @@ async fn gated(database: &Database, directory: &Directory) -> (Node, Arc<Gate>, 
         node.persist(&key, &format!("r{number}"), entry(number)).await.unwrap();
     }
     (node, gate, key)
+}
+
+async fn turns_after_which_nothing_can_leave_take_no_more_of_the_store_than_others(database: Database) {
+    let directory = Directory::new();
+    let gate = Gate::new();
+    let meta = Arc::new(GatedMeta { inner: database.meta.clone(), gate: gate.clone() });
+    let node = Node::start(meta, directory.blobs.clone()).await;
+    let said = |role: &str, tokens: usize| {
+        Bytes::from(format!("{{\"role\": \"{role}\", \"content\": \"{}\"}}", "harbour ".repeat(tokens)))
+    };
+    // The ceiling is 2,000 tokens and the floor 1,600: nothing of these can leave before
+    // the window is full.
+    for (name, message) in [("short", 10), ("long", 1_900), ("one", 2_500)] {
+        let key = key(name);
+        let profile = ModelProfile { context_window_tokens: CONTEXT, ..ModelProfile::default() };
+        let format = WireFormat::OpenaiChat;
+        node.engine.create_session(key.clone(), SessionConfig { profile, format, ..config() }).await.unwrap();
+        node.persist(&key, "first", said("user", message)).await.unwrap();
+        let mut steps = Vec::new();
+        for number in 0..6 {
+            // The only step in one of them: it goes on.
+            let (role, tokens) = if name == "one" { ("tool", 1) } else { ("assistant", 60) };
+            let before = gate.steps();
+            node.persist(&key, &format!("r{number}"), said(role, tokens)).await.unwrap();
+            steps.push(gate.steps() - before);
+        }
+        assert_eq!(compactions(&node, &key).await, []);
+        // The first over the ceiling finds no window in memory.
+        let commit_alone = 2;
+        assert_eq!(steps[2..], [commit_alone; 4], "{name}: {steps:?}");
+        // Another process changes the window: this one sees that its head is old.
+        let other = node.another().await;
+        let pin = Pin { name: "rule".to_owned(), text: "be brief".to_owned(), seq: None };
+        other.engine.put_pin(&key, pin).await.unwrap();
+        node.persist(&key, "last", said("assistant", 1)).await.unwrap();
+        assert!(window(&node, &key).await.iter().any(|item| item.windows(8).any(|part| part == b"be brief")));
+    }
 }
 
 async fn a_compaction_whose_outcome_is_unknown_is_there_and_is_not_made_twice(database: Database) {
