@@ -395,15 +395,34 @@ ways! {
     windows_cut_for_one_request_keep_the_invariants: ForOneRequest,
 }
 
-#[test]
-fn recorded_windows_keep_the_invariants() {
-    /// Every so manyeth cut of a conversation is tried.
-    const APART: usize = 8;
+/// Parts into which the cuts of the recorded conversations are divided, so that they are
+/// tried at the same time.
+const PARTS: usize = 4;
+
+macro_rules! parts {
+    ($($name:ident: $part:literal,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                hold_in_recordings($part);
+            }
+        )*
+    };
+}
+
+parts! {
+    recorded_windows_keep_the_invariants_in_the_first_part: 0,
+    recorded_windows_keep_the_invariants_in_the_second_part: 1,
+    recorded_windows_keep_the_invariants_in_the_third_part: 2,
+    recorded_windows_keep_the_invariants_in_the_fourth_part: 3,
+}
+
+fn hold_in_recordings(part: usize) {
     let (mut tally, mut number) = (Tally::default(), 0);
     let found = each_conversation(|format, name, log, is_judged| {
-        // Each cut of some conversation, each way of each conversation of some length.
+        // Each cut, and one way after the other.
         number += 1;
-        for (index, at) in cuts(log.len()).enumerate().skip(number % APART).step_by(APART) {
+        for (index, at) in cuts(log.len()).enumerate().skip(part).step_by(PARTS) {
             let log = &log[..at];
             if log.is_empty() {
                 continue;
@@ -413,7 +432,7 @@ fn recorded_windows_keep_the_invariants() {
                 context_window_tokens: (tokens * 2 / 3).max(1_000),
                 ..ModelProfile::default()
             };
-            let way = WAYS[(number + index / APART) % WAYS.len()];
+            let way = WAYS[(number + index) % WAYS.len()];
             let case = made_smaller(format, log, profile.room(None, 0).unwrap(), way);
             let told = format!("{way:?} {name} at {at}");
             let fits = hold(&case, &steps(format, log), is_judged, &told);
