@@ -99,7 +99,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::rebuild::outputs", &["engine::fsck", "engine::persist", "engine::rebuild::evidence"]),
     ("engine::rebuild::windows", &["engine::fsck", "engine::rebuild::evidence"]),
     ("engine::relief", &["engine::compact", "engine::restore"]),
-    ("engine::restore", &["engine::log", "engine::window_state"]),
+    ("engine::restore", &["engine::error", "engine::log", "engine::window_state"]),
     ("engine::restore::assembled", &["engine::window_state"]),
     ("engine::restore::assembly", &["engine::log", "engine::restore::assembled", "engine::window_state"]),
     ("engine::rewind", &["engine::persist"]),

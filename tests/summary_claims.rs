@@ -301,6 +301,23 @@ async fn a_summary_whose_commit_has_no_answer_is_in_place_once_or_adopted_by_the
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_summary_that_was_undone_is_not_taken_again_if_its_adoption_was_cut_off() {
+    let site = Site::new().await;
+    let llm = Llm::start([good(), Step::ok(&openai_answer("## Goal\nthe next", "stop"))]).await;
+    let ((node, gate), key) = (site.gated(&llm).await, site.full("s").await);
+    // The summary is in place, and waits all the same.
+    gate.fail("drop_summary", ErrorKind::Unavailable);
+    let failed = node.restore(&key).await;
+    assert!(failed.is_err() && gate.has_failed(), "{failed:?}");
+    let listed = node.engine.list_compactions(&key, None, 99).await.unwrap().compactions;
+    assert!(listed.len() == 1 && site.pending(&key).await.is_some_and(|(_, body)| body.is_some()));
+    node.engine.undo_compaction(&key, listed[0].number).await.unwrap();
+    let shown = at_once(&site.replica(&llm).await, &key).await;
+    assert!(shown.contains("the next"), "{shown}");
+    assert_eq!(llm.received().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_failure_a_session_rests_and_its_restores_wait_for_nobody() {
     let site = Site::new().await;
     let llm = Llm::start([bad()]).await;

@@ -354,7 +354,8 @@ impl Engine {
         let tip = self.tip(key, None).await?;
         let at = self.newest(key, &tip).await?;
         let before = self.states_before(key, &at, undone.number, 1).await?.pop();
-        let before = before.map(|state| state.state).unwrap_or_default();
+        let pins = self.state_at(key, &tip, &at).await?.state.pins.clone();
+        let before = WindowState { pins, ..before.map(|state| state.state).unwrap_or_default() };
         // A window that cannot be sent is not recorded.
         let state = StateAt { number, state: Arc::new(before.clone()) };
         let window = self.assemble_log(key, &tip, &at, state).await?;
@@ -372,6 +373,10 @@ impl Engine {
                     last: 0,
                 });
             }
+        }
+        // It may wait still, if its adoption was cut off, and would go with the window again.
+        if let Some((token, Some(_))) = self.inner.meta.pending_summary(key).await? {
+            self.inner.meta.drop_summary(key, &token).await?;
         }
         let undone = self.revise_window(key, |tip, assembled| {
             let mut state = WindowState { pins: assembled.state.pins.clone(), ..before.clone() };

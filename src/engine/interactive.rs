@@ -103,6 +103,8 @@ impl Engine {
         if is_over(options.snip_percent)
             && let Err(error) = self.snip(key, room).await
         {
+            // The next turn tries again.
+            self.inner.caches.tended.invalidate(key);
             tracing::warn!(session = %key.session, error = %error, "a window was not snipped");
         }
         if is_over(options.prepare_percent) && self.inner.options.summarizer.is_some() {

@@ -4,6 +4,7 @@ mod answer;
 mod assembled;
 mod assembly;
 
+use super::error::Dependency;
 use super::log::Position;
 use super::window_state::StateAt;
 use super::{Engine, Error, compute, log};
@@ -158,7 +159,7 @@ impl Engine {
             let filled = window.tokens().saturating_add(preamble.map_or(0, |preamble| preamble.tokens));
             // Not the request's room: what it alone makes necessary is not recorded.
             match tip.room() {
-                Some(room) if attempt == 1 && self.wants_relief(&tip, room, filled) => {
+                Some(room) if attempt == 1 && !request.is_whole && self.wants_relief(&tip, room, filled) => {
                     Look::Pressed(room, filled, self.stall_of(&tip, &state).is_some())
                 }
                 _ => match excess(request, &tip, preamble, &state) {
@@ -171,7 +172,13 @@ impl Engine {
         };
         match look {
             Look::Pressed(room, filled, is_stalled) => {
-                self.relieve(key, room, filled, is_stalled).await?;
+                match self.relieve(key, room, filled, is_stalled).await {
+                    // What is in memory can be served all the same.
+                    Err(error @ Error::Unavailable { what: Dependency::Objects, .. }) => {
+                        tracing::warn!(session = %key.session, error = %error, "a window was not relieved");
+                    }
+                    relieved => relieved?,
+                }
                 Ok(None)
             }
             Look::Over(over) => {

@@ -8,7 +8,7 @@ use crate::stores::{
 use bytes::Bytes;
 use std::sync::Arc;
 use turnkeep::engine::{CompactRequest, Reason, SessionConfig, Strategy};
-use turnkeep::model::{ModelProfile, Pin, RecordedState, WireFormat};
+use turnkeep::model::{CompressionPath, ModelProfile, Pin, RecordedState, StateKind, WireFormat};
 use turnkeep::store::ErrorKind;
 use turnkeep::store::meta::SessionKey;
 
@@ -17,6 +17,7 @@ on_both_databases![
     a_compaction_that_fails_leaves_the_window_as_it_was,
     a_turn_stands_whatever_becomes_of_the_truncation_after_it,
     turns_after_which_nothing_can_leave_take_no_more_of_the_store_than_others,
+    a_snip_that_fails_is_made_after_the_next_turn,
 ];
 
 const CONTEXT: u64 = 4_000;
@@ -90,6 +91,44 @@ async fn turns_after_which_nothing_can_leave_take_no_more_of_the_store_than_othe
         node.persist(&key, "last", said("assistant", 1)).await.unwrap();
         assert!(window(&node, &key).await.iter().any(|item| item.windows(8).any(|part| part == b"be brief")));
     }
+}
+
+async fn a_snip_that_fails_is_made_after_the_next_turn(database: Database) {
+    let directory = Directory::new();
+    let gate = Gate::new();
+    let meta = Arc::new(GatedMeta { inner: database.meta.clone(), gate: gate.clone() });
+    let node = Node::start(meta, directory.blobs.clone()).await;
+    let key = key("s");
+    let profile = ModelProfile { context_window_tokens: 2 * CONTEXT, ..ModelProfile::default() };
+    let (format, path) = (WireFormat::OpenaiChat, CompressionPath::Interactive);
+    node.engine
+        .create_session(key.clone(), SessionConfig { profile, format, path, ..config() })
+        .await
+        .unwrap();
+    let mut said = vec![Bytes::from_static(b"{\"role\": \"user\", \"content\": \"read\"}")];
+    for number in 0..8 {
+        said.push(
+            format!(
+                "{{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{{\"id\": \"c{number}\", \
+                 \"type\": \"function\", \"function\": {{\"name\": \"look\", \"arguments\": \"{{}}\"}}}}]}}"
+            )
+            .into(),
+        );
+        let text = "harbour ".repeat(450);
+        said.push(
+            format!("{{\"role\": \"tool\", \"tool_call_id\": \"c{number}\", \"content\": \"{text}\"}}")
+                .into(),
+        );
+    }
+    gate.fail("commit_window_state", ErrorKind::Unavailable);
+    node.engine.persist(request(&key, "first", said)).await.unwrap();
+    assert!(gate.has_failed());
+    assert_eq!(compactions(&node, &key).await, []);
+    node.persist(&key, "next", Bytes::from_static(b"{\"role\": \"user\", \"content\": \"on\"}"))
+        .await
+        .unwrap();
+    let kinds: Vec<_> = compactions(&node, &key).await.into_iter().map(|made| made.kind).collect();
+    assert_eq!(kinds, [StateKind::Snip]);
 }
 
 async fn a_compaction_whose_outcome_is_unknown_is_there_and_is_not_made_twice(database: Database) {

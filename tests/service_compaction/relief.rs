@@ -2,6 +2,7 @@
 
 use super::*;
 use pb::WireFormat::AnthropicMessages;
+use turnkeep::store::faulty::Fault;
 
 on_embedded_backend!(
     system_messages_that_come_with_every_turn_do_not_pile_up,
@@ -10,6 +11,9 @@ on_embedded_backend!(
     many_short_results_are_not_snipped,
     a_plan_from_before_a_rewind_is_refused,
     a_summary_says_what_it_is_of_and_is_not_lost_to_an_extract,
+    a_look_at_the_whole_log_changes_no_window,
+    a_window_in_memory_is_served_while_the_object_store_is_down,
+    an_undo_that_leaves_no_room_for_the_pins_since_is_refused,
 );
 
 fn system(text: &str) -> String {
@@ -183,4 +187,60 @@ async fn a_summary_says_what_it_is_of_and_is_not_lost_to_an_extract(backend: Bac
         service.window(SESSION).await;
     }
     assert!(service.window(SESSION).await.payloads().concat().contains(DECIDED));
+}
+
+async fn a_look_at_the_whole_log_changes_no_window(backend: Backend) {
+    let service = interactive(&backend, OpenaiChat, CONTEXT).await;
+    let said: Vec<_> = (0..32).flat_map(|number| step(OpenaiChat, number)).collect();
+    service.append(SESSION, &[user(OpenaiChat, "count")]).await;
+    service.append(SESSION, &said).await;
+    let whole = pb::RestoreTranscriptRequest {
+        session: SESSION.to_owned(),
+        compression: pb::CompressionMode::None.into(),
+        ..Default::default()
+    };
+    for _ in 0..2 {
+        assert_eq!(service.restore(whole.clone()).await.items.len(), 65);
+        assert_eq!(list(&service).await, []);
+    }
+    assert!(service.window(SESSION).await.items.len() < 65);
+    assert_eq!(list(&service).await.len(), 1);
+}
+
+async fn a_window_in_memory_is_served_while_the_object_store_is_down(backend: Backend) {
+    let (service, faulty) = Service::start_faulty(&backend, |settings| {
+        settings.cache.segment_bytes = 0;
+        settings.seal.when = turnkeep::settings::SealWhen::EveryTurn;
+    })
+    .await;
+    service.create("s", of_path(OpenaiChat, pb::CompressionPath::Interactive, CONTEXT)).await;
+    let said: Vec<_> = (0..15).flat_map(|number| step(OpenaiChat, number)).collect();
+    service.append(SESSION, &[user(OpenaiChat, "count")]).await;
+    service.append(SESSION, &said).await;
+    service.window(SESSION).await;
+    let said: Vec<_> = (15..30).flat_map(|number| step(OpenaiChat, number)).collect();
+    service.append(SESSION, &said).await;
+    faulty.set(Fault::Down);
+    let window = service.window(SESSION).await;
+    assert_eq!((window.header.fits, window.items.len()), (Some(true), 61));
+    assert_eq!(list(&service).await, []);
+    faulty.set(Fault::None);
+    assert!(service.window(SESSION).await.items.len() < 61);
+    assert_eq!(list(&service).await.len(), 1);
+}
+
+async fn an_undo_that_leaves_no_room_for_the_pins_since_is_refused(backend: Backend) {
+    let service = Service::start(&backend).await;
+    service.create("s", of_path(OpenaiChat, pb::CompressionPath::Interactive, CONTEXT)).await;
+    let said: Vec<_> = (0..31).flat_map(|number| step(OpenaiChat, number)).collect();
+    service.append(SESSION, &[user(OpenaiChat, "count")]).await;
+    service.append(SESSION, &said).await;
+    let made = truncate_to(&service, 1_000).await;
+    put_pin(&service, "rule", &"count in words, ".repeat(60)).await.unwrap();
+    let undo = pb::UndoCompactionRequest { name: made.name };
+    let undone = answer(service.client.transcripts.clone().undo_compaction(undo.clone()).await);
+    assert_eq!(undone.unwrap_err().kind().1, "WINDOW_CANNOT_FIT");
+    let request = pb::DeletePinRequest { parent: SESSION.to_owned(), pin: "rule".to_owned() };
+    answer(service.client.memory.clone().delete_pin(request).await).unwrap();
+    answer(service.client.transcripts.clone().undo_compaction(undo).await).unwrap();
 }
