@@ -73,6 +73,7 @@ impl Engine {
         match self.inner.meta.turn_of_request(&key, &request.request_id).await? {
             Some(recorded) if recorded.turn.kind == TurnKind::Fork => {
                 check_retry(&recorded, request.digest())?;
+                self.carry_pins_if_cut_off(&request.source, &key).await;
                 self.seal_fork(&request, &key).await?;
                 match self.get_session(&key).await {
                     Err(Error::SessionNotFound { .. }) => Err(refusal),

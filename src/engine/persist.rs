@@ -57,6 +57,7 @@ impl Engine {
             let reply = engine.persist_detached(request).await;
             drop(held);
             if reply.is_ok() {
+                engine.mend_rewind(&key).await;
                 engine.open_window(&key).await;
                 engine.calibrate_if_low(&key).await;
                 engine.truncate_if_over(&key).await;

@@ -7,7 +7,7 @@ use crate::limits::{OPENING_ENTRIES_MAX, PIN_BYTES_MAX, PINS_MAX, PINS_PERCENT};
 use crate::model::{
     Pin, RecordedState, Room, Seq, Session, StateKind, Version, WindowState, WireFormat, percent,
 };
-use crate::store::meta::{BranchKey, SessionKey};
+use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
 use crate::window::opening;
 
@@ -92,8 +92,12 @@ impl Engine {
             if number == 0 && self.note_names(key).await?.is_empty() {
                 return Ok(None);
             }
-            let pins = self.newest_of_session(source, number).await?.map(|found| found.state.pins);
-            let pins = pins.unwrap_or_default();
+            let newest = self.newest_of_session(source, number).await?;
+            // The source may be gone, and with it what it pinned since.
+            if newest.is_none() && number > 0 {
+                return Ok(None);
+            }
+            let pins = newest.map(|found| found.state.pins).unwrap_or_default();
             self.revise_window(key, |tip, assembled| {
                 let mut state = WindowState::clone(&assembled.state);
                 state.pins.clone_from(&pins);
@@ -105,6 +109,38 @@ impl Engine {
         };
         if let Err(error) = carried.await {
             tracing::warn!(session = %key.session, error = %error, "pins were not carried over");
+        }
+    }
+
+    /// As [`Self::carry_pins`], if that was cut off: the branch that the session is on has
+    /// no state of its own.
+    pub(super) async fn carry_pins_if_cut_off(&self, source: &SessionKey, key: &SessionKey) {
+        let missing = async {
+            let tip = self.tip(key, None).await?;
+            let branch = BranchKey { tenant: key.tenant.clone(), branch: tip.head.branch.clone() };
+            let newest = Version(i64::MAX.unsigned_abs());
+            let own = self.inner.meta.window_states(&branch, newest, u64::MAX, 1).await?;
+            Ok::<_, Error>((own.is_empty() && tip.branch.parent.is_some()).then_some(tip.head.window_state))
+        };
+        match missing.await {
+            Ok(Some(number)) => self.carry_pins(source, number, key).await,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(session = %key.session, error = %error, "pins were not looked after");
+            }
+        }
+    }
+
+    /// After the first turn that follows a rewind: carries the pins over if that was cut
+    /// off.
+    pub(super) async fn mend_rewind(&self, key: &SessionKey) {
+        let Some(cached) = self.inner.caches.tips.get(key) else { return };
+        let Tip { session, head, branch, turn, .. } = &cached.tip;
+        let is_first = turn.version == branch.first_version.next() && branch.parent.is_some();
+        let is_fork =
+            session.forked_from.as_ref().is_some_and(|of| of.version.next() == branch.first_version);
+        if is_first && !is_fork && head.window_state > 0 {
+            self.carry_pins_if_cut_off(key, key).await;
         }
     }
 

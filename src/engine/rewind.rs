@@ -44,6 +44,7 @@ impl Engine {
             let tip = self.tip(key, None).await?;
             if let Some(recorded) = self.inner.meta.turn_of_request(key, &request.request_id).await? {
                 check_retry(&recorded, request.digest())?;
+                self.carry_pins_if_cut_off(key, key).await;
                 return self.get_session(key).await;
             }
             if let Some(expected) = request.expected_version
@@ -74,6 +75,7 @@ impl Engine {
                     match self.inner.meta.turn_of_request(key, &request.request_id).await {
                         Ok(Some(recorded)) => {
                             check_retry(&recorded, request.digest())?;
+                            self.carry_pins_if_cut_off(key, key).await;
                             return self.written_session(key).await;
                         }
                         Ok(None) => {}

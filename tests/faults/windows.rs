@@ -3,12 +3,14 @@
 
 use super::metadata::Proxied;
 use crate::stores::{
-    Database, Directory, Gate, GatedMeta, Harm, Node, config, key, on_both_databases, payload, request,
+    Database, Directory, Gate, GatedMeta, Harm, Node, config, id_of, key, on_both_databases, payload, request,
 };
 use bytes::Bytes;
 use std::sync::Arc;
-use turnkeep::engine::{CompactRequest, Reason, SessionConfig, Strategy};
-use turnkeep::model::{CompressionPath, ModelProfile, Pin, RecordedState, StateKind, WireFormat};
+use turnkeep::engine::{CompactRequest, ForkRequest, Reason, RewindRequest, SessionConfig, Strategy};
+use turnkeep::model::{
+    CompressionPath, Labels, ModelProfile, Pin, RecordedState, SessionId, StateKind, Version, WireFormat,
+};
 use turnkeep::store::ErrorKind;
 use turnkeep::store::meta::SessionKey;
 
@@ -18,6 +20,7 @@ on_both_databases![
     a_turn_stands_whatever_becomes_of_the_truncation_after_it,
     turns_after_which_nothing_can_leave_take_no_more_of_the_store_than_others,
     a_snip_that_fails_is_made_after_the_next_turn,
+    pins_are_carried_over_though_that_was_cut_off,
 ];
 
 const CONTEXT: u64 = 4_000;
@@ -129,6 +132,58 @@ async fn a_snip_that_fails_is_made_after_the_next_turn(database: Database) {
         .unwrap();
     let kinds: Vec<_> = compactions(&node, &key).await.into_iter().map(|made| made.kind).collect();
     assert_eq!(kinds, [StateKind::Snip]);
+}
+
+async fn pins_are_carried_over_though_that_was_cut_off(database: Database) {
+    let directory = Directory::new();
+    let gate = Gate::new();
+    let meta = Arc::new(GatedMeta { inner: database.meta.clone(), gate: gate.clone() });
+    let node = Node::start(meta, directory.blobs.clone()).await;
+    let said = || Bytes::from_static(b"{\"role\": \"user\", \"content\": \"on\"}");
+    let pinned = async |key: &SessionKey| node.engine.list_pins(key).await.unwrap().len();
+    // What fails, and whether the call says so.
+    let cases = [("commit_turn", ErrorKind::Unknown), ("commit_window_state", ErrorKind::Unavailable)];
+    for (method, kind) in cases {
+        for by_retry in [true, false] {
+            let key = key(&format!("{method}-{by_retry}"));
+            let of_chat = SessionConfig { format: WireFormat::OpenaiChat, ..config() };
+            node.engine.create_session(key.clone(), of_chat).await.unwrap();
+            node.persist(&key, "r1", said()).await.unwrap();
+            node.persist(&key, "r2", said()).await.unwrap();
+            let pin = Pin { name: "rule".to_owned(), text: "be brief".to_owned(), seq: None };
+            node.engine.put_pin(&key, pin).await.unwrap();
+            let rewind = RewindRequest {
+                key: key.clone(),
+                version: Version(1),
+                expected_version: None,
+                request_id: id_of("back"),
+            };
+            gate.fail(method, kind);
+            node.engine.rewind_session(rewind.clone()).await.unwrap();
+            assert!(gate.has_failed());
+            if by_retry {
+                node.engine.rewind_session(rewind).await.unwrap();
+            } else {
+                node.persist(&key, "r3", said()).await.unwrap();
+            }
+            assert_eq!(pinned(&key).await, 1, "{method}, {by_retry}");
+            assert_eq!(pinned(&key).await, 1);
+            let fork = SessionId::parse(&format!("fork-{method}-{by_retry}")).unwrap();
+            let request = ForkRequest {
+                source: key.clone(),
+                version: Some(Version(1)),
+                session: Some(fork.clone()),
+                labels: Labels::new(),
+                request_id: id_of("fork"),
+            };
+            gate.fail(if by_retry { "create_session" } else { "commit_window_state" }, kind);
+            let _ = node.engine.fork_session(request.clone()).await;
+            assert!(gate.has_failed());
+            node.engine.fork_session(request).await.unwrap();
+            let fork = SessionKey { session: fork, ..key };
+            assert_eq!(pinned(&fork).await, 1, "a fork, {method}, {by_retry}");
+        }
+    }
 }
 
 async fn a_compaction_whose_outcome_is_unknown_is_there_and_is_not_made_twice(database: Database) {
