@@ -484,6 +484,7 @@ mod tests {
             log_tokens: 0,
             window_fill: None,
             compaction: None,
+            stall: None,
             window_id: String::new(),
             rewound_to: None,
             offloaded: (1..=outputs).map(offloaded).collect(),

@@ -52,7 +52,7 @@ fn filled(window: &Restored) -> u64 {
     window.header.tokens_after + preamble
 }
 
-/// Turns of a session that is over 90 % whatever leaves. Gives the requests to the model.
+/// Turns of a session that is over 90 % whatever leaves.
 async fn work_under_pressure(backend: &Backend, session: pb::Session, message: String) -> Service {
     let llm = Llm::start([summary("unload the ships")]).await;
     let service = Service::start_with(backend, thrifty(&llm.url)).await;
@@ -80,14 +80,14 @@ async fn work_under_pressure(backend: &Backend, session: pb::Session, message: S
     // The window still fits, by what code does, and not in each turn.
     assert!((2..=4).contains(&extracts.len()), "{extracts:#?}");
     assert!(extracts.iter().all(|extract| extract.cause == "extracted: summaries brought no relief"));
-    let in_a_row: Vec<_> = summaries.iter().chain(&extracts).map(|made| made.without_relief).collect();
-    assert_eq!(in_a_row, (1..=compactions.len() as u32).collect::<Vec<_>>());
+    let in_a_row = summaries.iter().chain(&extracts).map(|made| made.without_relief as usize);
+    assert_eq!(in_a_row.collect::<Vec<_>>(), (1..=compactions.len()).collect::<Vec<_>>());
     service
 }
 
 async fn a_window_that_a_long_message_fills_is_not_summarized_turn_after_turn(backend: Backend) {
     let message = format!("Unload the ships. {}", words(10_400));
-    let service = work_under_pressure(&backend, session(OpenaiChat, WIDE), message).await;
+    let service = Box::pin(work_under_pressure(&backend, session(OpenaiChat, WIDE), message)).await;
     let newest = list(&service).await.remove(0);
     let stall = service.window(SESSION).await.header.stall.unwrap();
     assert_eq!(u64::from(stall.compactions), list(&service).await.len() as u64);
@@ -114,7 +114,7 @@ async fn a_window_beside_a_large_preamble_is_not_summarized_turn_after_turn(back
         ..Default::default()
     };
     let session = pb::Session { preamble: Some(preamble), ..session(OpenaiChat, WIDE) };
-    let service = work_under_pressure(&backend, session, "Unload the ships.".to_owned()).await;
+    let service = Box::pin(work_under_pressure(&backend, session, "Unload the ships.".to_owned())).await;
     let stall = service.window(SESSION).await.header.stall.unwrap();
     assert!(stall.preamble_tokens > 10_400 && stall.window_tokens < 1_200, "{stall:?}");
     service.stop().await;
