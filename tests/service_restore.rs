@@ -106,6 +106,7 @@ async fn a_restore_gives_the_window_and_all_that_is_known_of_it(backend: Backend
             fits: Some(true),
             repairs: vec![],
             repair_count: 0,
+            stall: None,
             cut: None,
             unanswered_calls: vec![],
             next: if format == WireFormat::Opaque {
