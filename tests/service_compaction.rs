@@ -22,6 +22,8 @@ use service::{Refusal, Restored, SESSION, Service, answer, fresh_id, of_format, 
 use tonic::Code;
 use turnkeep::rpc::pb;
 
+#[path = "service_compaction/pins.rs"]
+mod pins;
 #[path = "service_compaction/relief.rs"]
 mod relief;
 
@@ -42,7 +44,6 @@ on_embedded_backend!(
     wrong_requests_are_refused,
     a_sliding_window_keeps_the_newest_messages,
     a_compaction_tells_what_it_does_to_the_prompt_cache,
-    pins_that_code_found_and_that_give_way_are_losses,
     a_rule_in_the_middle_of_a_long_first_message_is_pinned_when_its_ends_alone_are_shown,
     a_session_says_whether_statements_are_pinned_in_it,
 );
@@ -485,39 +486,6 @@ async fn a_compaction_tells_what_it_does_to_the_prompt_cache(backend: Backend) {
     };
     let unpriced = compact(&service, request).await.unwrap().unwrap().cache.unwrap();
     assert_eq!((unpriced.resent_tokens, unpriced.cost_picodollars), (resent_tokens, None));
-}
-
-async fn pins_that_code_found_and_that_give_way_are_losses(backend: Backend) {
-    let service = Service::start(&backend).await;
-    service.create("s", of_path(OpenaiChat, pb::CompressionPath::Batch, CONTEXT)).await;
-    service.append(SESSION, &[user(OpenaiChat, "count to a hundred")]).await;
-    put_pin(&service, "own", "count in words").await.unwrap();
-    let rule = |number: usize| {
-        format!("Never touch the file src/module_{number}/handler.rs, whatever comes up in this work.")
-    };
-    let mut gave_way = Vec::new();
-    for round in 0..4 {
-        for number in round * 6..round * 6 + 6 {
-            service.append(SESSION, &[user(OpenaiChat, &rule(number)), model(OpenaiChat, "yes")]).await;
-        }
-        let known = list(&service).await.len();
-        work(&service, OpenaiChat, round * 100..round * 100 + 14).await;
-        let compactions = list(&service).await;
-        for compaction in compactions[..compactions.len() - known].iter().rev() {
-            let lost = compaction.losses.iter().filter(|loss| loss.subject == "pin");
-            gave_way.extend(lost.map(|loss| (loss.text.clone(), loss.seq)));
-            let pins = compaction.losses.iter().take_while(|loss| loss.subject == "pin").count();
-            assert!(compaction.losses[pins..].iter().all(|loss| loss.subject != "pin"), "pins come first");
-        }
-    }
-    assert!(gave_way.len() > 3 && gave_way.is_sorted_by_key(|(_, seq)| *seq), "{gave_way:?}");
-    for (number, (text, _)) in gave_way.iter().enumerate() {
-        assert_eq!(*text, rule(number), "the oldest first");
-    }
-    let window = service.window(SESSION).await.payloads().concat();
-    assert!(window.contains("count in words") && !window.contains(&rule(0)), "{window}");
-    // What gave way is not forgotten: the log has it.
-    assert!(service.read(SESSION).await.payloads().concat().contains(&rule(0)));
 }
 
 async fn a_rule_in_the_middle_of_a_long_first_message_is_pinned_when_its_ends_alone_are_shown(

@@ -1,13 +1,13 @@
 //! Compactions: making a window smaller, telling of it, undoing it.
 
-use super::leaving::{Text, audit_report};
+use super::leaving::{Text, audit_report, lost};
 use super::log::Position;
 use super::restore::Assembled;
 use super::window_state::StateAt;
 use super::{Engine, Error, compute};
 use crate::limits::{APPEND_ATTEMPTS, UNRELIEVED_MAX, WINDOW_STATES_PAGE};
 use crate::model::{
-    AuditReport, CacheBreak, CompressionPath, Cost, Cut, Item, RecordedState, StateKind, StateRecord,
+    AuditReport, CacheBreak, CompressionPath, Cost, Cut, Item, Pin, RecordedState, StateKind, StateRecord,
     SummarizerReport, Usage, Version, WindowState, WireFormat, percent,
 };
 use crate::store::meta::{CommitOutcome, NewWindowState, SessionKey, Tip};
@@ -66,6 +66,8 @@ pub(super) struct Proposal {
     pub(super) must_win: bool,
     /// What stands for the entries that leave.
     pub(super) text: Text,
+    /// Pins that were found by code and gave way.
+    pub(super) unpinned: Vec<Pin>,
     /// How a model was asked for that.
     pub(super) summarizer: Option<SummarizerReport>,
 }
@@ -74,7 +76,7 @@ impl Proposal {
     /// A change by which no entry leaves.
     pub(super) fn keeping_all(kind: StateKind, state: WindowState, cause: String) -> Self {
         let (undone, tokens_max, text, summarizer) = (None, None, Text::AsBefore, None);
-        Self { kind, state, cause, undone, tokens_max, must_win: false, text, summarizer }
+        Self { kind, state, cause, undone, tokens_max, must_win: false, text, unpinned: vec![], summarizer }
     }
 }
 
@@ -297,6 +299,7 @@ impl Engine {
                 continue;
             }
             let Some(cut) = deepening.next(&window, window.tokens()) else {
+                findings.unpinned.extend(proposal.unpinned.iter().cloned().map(lost));
                 return Ok((assembled, findings));
             };
             state.cut = Some(cut);

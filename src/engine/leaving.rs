@@ -6,7 +6,7 @@ use super::{Engine, Error, compute};
 use crate::codec::digest;
 use crate::limits::{AUDIT_LOSSES_MAX, FIRST_MESSAGE_TOKENS, LEDGER_PERCENT, PINS_MAX, PINS_PERCENT};
 use crate::model::{
-    AuditLoss, AuditReport, AuditTally, Cut, Entry, EntryKind, Pin, Seq, Session, Summary, WindowState,
+    AuditLoss, AuditReport, AuditTally, Cut, Entry, EntryKind, Pin, Room, Seq, Session, Summary, WindowState,
     WireFormat, percent,
 };
 use crate::store::meta::SessionKey;
@@ -123,14 +123,10 @@ fn left(
     }
     let mut findings = literals::find(&said);
     if session.pin_statements.unwrap_or(options.pin_statements) {
-        let budget = room.map(|room| percent(room.usable(), PINS_PERCENT));
         let found = findings.constraints.iter().chain(&findings.decisions);
-        let gone = pin(&mut state.pins, found, budget, &measure);
+        let gone = pin(&mut state.pins, found, pins_budget(room), &measure);
         // Those that were found just now are among the findings.
-        let of_before = gone.into_iter().filter(|pin| before.pins.contains(pin));
-        findings.unpinned = of_before
-            .map(|pin| Statement { text: pin.text, seq: pin.seq.unwrap_or_default(), by: Speaker::User })
-            .collect();
+        findings.unpinned = gone.into_iter().filter(|pin| before.pins.contains(pin)).map(lost).collect();
     }
     let ledger_max = percent(slot, LEDGER_PERCENT);
     let (text, covers) = match text {
@@ -171,6 +167,17 @@ fn pin<'s>(
         let name = format!("found-{}-{}", statement.seq, hash.get(..8).unwrap_or_default());
         pins.push(Pin { name, text: statement.text.clone(), seq: Some(statement.seq) });
     }
+    give_way(pins, budget, measure)
+}
+
+/// The tokens that pins may take; nothing if the room is not known.
+pub(super) fn pins_budget(room: Option<Room>) -> Option<u64> {
+    room.map(|room| percent(room.usable(), PINS_PERCENT))
+}
+
+/// Takes out pins that were found by code, the oldest first, until all together take no
+/// more than there is room for; gives those.
+pub(super) fn give_way(pins: &mut Vec<Pin>, budget: Option<u64>, measure: &dyn Fn(&str) -> u64) -> Vec<Pin> {
     let tokens = |pins: &[Pin]| pins.iter().map(|pin| measure(&pin.text)).sum::<u64>();
     let mut gone = Vec::new();
     while pins.len() > PINS_MAX || budget.is_some_and(|budget| tokens(pins) > budget) {
@@ -178,6 +185,11 @@ fn pin<'s>(
         gone.push(pins.remove(oldest));
     }
     gone
+}
+
+/// What is lost with a pin that was found by code.
+pub(super) fn lost(pin: Pin) -> Statement {
+    Statement { text: pin.text, seq: pin.seq.unwrap_or_default(), by: Speaker::User }
 }
 
 /// What became of what was found, in a window of those payloads.

@@ -1,12 +1,11 @@
 //! Pins: literals that every window of a session shows.
 
 use super::compact::Proposal;
+use super::leaving::{give_way, pins_budget};
 use super::notes::check_name;
 use super::{Engine, Error};
-use crate::limits::{OPENING_ENTRIES_MAX, PIN_BYTES_MAX, PINS_MAX, PINS_PERCENT};
-use crate::model::{
-    Pin, RecordedState, Room, Seq, Session, StateKind, Version, WindowState, WireFormat, percent,
-};
+use crate::limits::{OPENING_ENTRIES_MAX, PIN_BYTES_MAX, PINS_MAX};
+use crate::model::{Pin, RecordedState, Room, Seq, Session, StateKind, Version, WindowState, WireFormat};
 use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
 use crate::window::opening;
@@ -159,6 +158,12 @@ impl Engine {
                 return Ok(None);
             }
             let grows = state.pins.len() >= assembled.state.pins.len();
+            let mut unpinned = Vec::new();
+            if grows {
+                let counter = TokenCounter::new(tip.session.format, tip.session.tokenizer());
+                unpinned =
+                    give_way(&mut state.pins, pins_budget(tip.room()), &|text| counter.count_text(text));
+            }
             if let Some((tokens, budget)) =
                 over_budget(&tip.session, tip.room(), &state.pins).filter(|_| grows)
             {
@@ -169,7 +174,7 @@ impl Engine {
                 return Err(Error::invalid("pin", format!("is one more than the {PINS_MAX} allowed")));
             }
             let (kind, cause) = (StateKind::Pins, String::new());
-            Ok(Some(Proposal::keeping_all(kind, state, cause)))
+            Ok(Some(Proposal { unpinned, ..Proposal::keeping_all(kind, state, cause) }))
         })
         .await
         .map(drop)
@@ -201,7 +206,7 @@ impl Engine {
 pub(super) fn over_budget(session: &Session, room: Option<Room>, pins: &[Pin]) -> Option<(u64, u64)> {
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let tokens: u64 = pins.iter().map(|pin| counter.count_text(&pin.text)).sum();
-    let budget = room.map(|room| percent(room.usable(), PINS_PERCENT))?;
+    let budget = pins_budget(room)?;
     (tokens > budget).then_some((tokens, budget))
 }
 

@@ -1,6 +1,6 @@
 //! Digests of what payloads say, whatever their spelling.
 
-use super::json::{end_of_string, end_of_value};
+use super::json::end_of_value;
 use crate::model::Digest;
 use sha2::{Digest as _, Sha256};
 
@@ -119,15 +119,24 @@ impl Encoder {
     }
 
     fn string(&mut self, payload: &[u8], at: usize) -> usize {
-        let end = end_of_string(payload, at);
         let start = self.out.len();
         self.out.push(b'"');
-        decode(payload.get(at + 1..end - 1).unwrap_or_default(), &mut self.out);
+        let mut rest = payload.get(at + 1..).unwrap_or_default();
+        while let Some(found) = memchr::memchr2(b'"', b'\\', rest) {
+            self.out.extend_from_slice(rest.get(..found).unwrap_or_default());
+            rest = rest.get(found..).unwrap_or_default();
+            if rest.first() == Some(&b'"') {
+                break;
+            }
+            let length = decode_escape(rest, &mut self.out);
+            rest = rest.get(length..).unwrap_or_default();
+        }
         self.out.push(END);
         if self.expects_key {
             self.members.push(Member { start, value: self.out.len(), end: 0 });
         }
-        end
+        // Past the quote.
+        (payload.len() - rest.len() + 1).min(payload.len())
     }
 
     fn scalar(&mut self, payload: &[u8], at: usize) -> usize {
@@ -139,30 +148,20 @@ impl Encoder {
     }
 }
 
-/// Appends the text of a string's content to `out`. Lone surrogates are encoded
-/// as UTF-8 would encode them if it could (WTF-8).
-fn decode(mut content: &[u8], out: &mut Vec<u8>) {
-    while let Some(backslash) = memchr::memchr(b'\\', content) {
-        let (plain, escape) = content.split_at(backslash);
-        out.extend_from_slice(plain);
-        let length = match escape.get(1) {
-            Some(b'u') => decode_unicode_escape(escape, out),
-            other => {
-                out.push(match other {
-                    Some(b'b') => 8,
-                    Some(b'f') => 12,
-                    Some(b'n') => b'\n',
-                    Some(b'r') => b'\r',
-                    Some(b't') => b'\t',
-                    Some(&literal) => literal,
-                    None => b'\\',
-                });
-                2
-            }
-        };
-        content = escape.get(length..).unwrap_or_default();
-    }
-    out.extend_from_slice(content);
+/// Appends the text of the escape at the start of `escape`; returns how many bytes it
+/// takes. Lone surrogates are encoded as UTF-8 would encode them if it could (WTF-8).
+fn decode_escape(escape: &[u8], out: &mut Vec<u8>) -> usize {
+    out.push(match escape.get(1) {
+        Some(b'u') => return decode_unicode_escape(escape, out),
+        Some(b'b') => 8,
+        Some(b'f') => 12,
+        Some(b'n') => b'\n',
+        Some(b'r') => b'\r',
+        Some(b't') => b'\t',
+        Some(&literal) => literal,
+        None => b'\\',
+    });
+    2
 }
 
 /// Decodes the `\uXXXX` at the start of `escape`, or two of them if they are a
