@@ -28,13 +28,7 @@ fn first_receipt(session: &str) -> Vec<u8> {
 
 fn entries_digest(entries: &[pb::Entry]) -> Vec<u8> {
     let entry = |entry: &pb::Entry| {
-        [
-            &entry.seq.to_be_bytes(),
-            &entry.kind.to_be_bytes()[..],
-            &(entry.payload.len() as u64).to_be_bytes(),
-            &entry.payload,
-        ]
-        .concat()
+        [&entry.seq.to_be_bytes(), &entry.kind.to_be_bytes()[..], &sha256(&[&entry.payload[..]])].concat()
     };
     sha256(&[b"turnkeep entries v1\n", &entries.iter().map(entry).collect::<Vec<_>>().concat()])
 }

@@ -2,7 +2,7 @@
 //!
 //! docs/receipts.md gives the same formulas for clients.
 
-use crate::model::{Digest, Entry, SessionId, Turn, TurnKind};
+use crate::model::{Digest, Entry, EntryKind, Seq, SessionId, Turn, TurnKind};
 use sha2::{Digest as _, Sha256};
 
 /// Digest before the first turn of a session.
@@ -17,15 +17,18 @@ pub fn sha256(bytes: &[u8]) -> Digest {
     Digest(Sha256::digest(bytes).into())
 }
 
-/// Digest of a turn's entries: for each its seq, kind, payload length and
-/// payload.
+/// Digest of a turn's entries: for each its seq, kind and its payload's SHA-256.
 pub fn of_entries<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Digest {
+    of_hashed(entries.into_iter().map(|entry| (entry.seq, entry.kind, sha256(&entry.payload))))
+}
+
+/// The same of entries whose payloads are hashed already.
+pub fn of_hashed(entries: impl IntoIterator<Item = (Seq, EntryKind, Digest)>) -> Digest {
     let mut hash = Sha256::new_with_prefix(b"turnkeep entries v1\n");
-    for entry in entries {
-        hash.update(entry.seq.0.to_be_bytes());
-        hash.update(entry.kind.number().to_be_bytes());
-        hash.update((entry.payload.len() as u64).to_be_bytes());
-        hash.update(&entry.payload);
+    for (seq, kind, payload) in entries {
+        hash.update(seq.0.to_be_bytes());
+        hash.update(kind.number().to_be_bytes());
+        hash.update(payload.0);
     }
     Digest(hash.finalize().into())
 }

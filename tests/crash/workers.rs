@@ -322,8 +322,7 @@ fn chain(session: &str, turns: &BTreeMap<u64, (String, Turn)>) -> Vec<(String, B
         for (seq, payload) in (turn.first_seq..).zip(&turn.payloads) {
             entries.update(seq.to_be_bytes());
             entries.update(1_i32.to_be_bytes());
-            entries.update((payload.len() as u64).to_be_bytes());
-            entries.update(payload);
+            entries.update(Sha256::digest(payload));
         }
         let last_seq = turn.first_seq + turn.payloads.len() as u64 - 1;
         receipt = Sha256::new_with_prefix("turnkeep turn v1\n")

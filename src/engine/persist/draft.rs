@@ -78,6 +78,7 @@ impl Engine {
         let mut calls = CallTracker::new(tip.session.format, base.turn.calls.clone());
         let mut late_result = false;
         let mut entries = Vec::with_capacity(new.len());
+        let mut hashed = Vec::with_capacity(new.len());
         let mut outputs = Vec::new();
         let mut offloaded = Vec::new();
         for entry in new {
@@ -98,6 +99,7 @@ impl Engine {
                 let output = Output { branch: branch.clone(), version: tip.head.version, ..output };
                 outputs.push(TurnOutput { output, held, generation });
             }
+            hashed.push((seq, entry.kind, entry.sha256));
             entries.push(Entry {
                 seq,
                 version,
@@ -134,18 +136,17 @@ impl Engine {
             created_at: now,
         };
         let payload_bytes = usize::try_from(turn.payload_bytes).unwrap_or(usize::MAX);
-        let (entries, entries_digest, lines, body) = compute(payload_bytes, move || {
+        turn.entries_digest = digest::of_hashed(hashed);
+        let (entries, lines, body) = compute(payload_bytes, move || {
             let mut lines = Vec::with_capacity(payload_bytes + entries.len() * 128);
             for entry in &entries {
                 line::write(&mut lines, entry);
             }
             let body =
                 if entries.is_empty() { Ok(Bytes::new()) } else { frame::compress_for_journal(&lines) };
-            let entries_digest = digest::of_entries(&entries);
-            (entries, entries_digest, Bytes::from(lines), body)
+            (entries, Bytes::from(lines), body)
         })
         .await?;
-        turn.entries_digest = entries_digest;
         turn.receipt = digest::of_turn(base.turn.receipt, &turn);
         let mut reply = self.reply(request, tip, &turn, prepared, base);
         if base.branch.is_none() {

@@ -3,6 +3,7 @@
 use super::refs::Refs;
 use super::request::{PersistRequest, Stripped, digest_of};
 use crate::clock::Micros;
+use crate::codec::digest;
 use crate::engine::Engine;
 use crate::format::json::{Ends, Value};
 use crate::format::{self, Reading};
@@ -19,6 +20,7 @@ pub(in crate::engine) struct Prepared {
     /// Index in the request.
     pub(in crate::engine) index: usize,
     pub(in crate::engine) payload: Bytes,
+    pub(super) sha256: Digest,
     pub(super) kind: EntryKind,
     pub(super) at: Option<Micros>,
     /// Canonical digest of the entry as it was received: where the caller sends what
@@ -51,10 +53,10 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
     let mut is_message_stripped = false;
     let mut refs = Refs::default();
     let mut entries = Vec::with_capacity(request.input.entries().len());
-    let mut contents = Vec::with_capacity(request.input.entries().len());
+    let mut received = Vec::with_capacity(request.input.entries().len());
     for (index, entry) in request.input.entries().iter().enumerate() {
-        let content = format::canonical_digest(&entry.payload);
-        contents.push(content);
+        let sha256 = digest::sha256(&entry.payload);
+        received.push(sha256);
         let rule = entry.kind.stripped_as().or_else(|| rules.matching(&session.strip_rules, &entry.payload));
         if let Some(rule) = rule {
             is_message_stripped |= entry.kind == EntryKind::Message;
@@ -68,6 +70,7 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
             continue;
         }
         let payload = format::to_single_line(entry.payload.clone());
+        let is_same = std::ptr::eq(payload.as_ref(), entry.payload.as_ref());
         refs.add(&payload);
         let (tokens, reading) = if entry.kind == EntryKind::Message {
             let (tokens, reading) = counted(session.format, counter, &payload);
@@ -77,7 +80,8 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
         };
         entries.push(Prepared {
             index,
-            content,
+            content: format::canonical_digest(&payload),
+            sha256: if is_same { sha256 } else { digest::sha256(&payload) },
             tokens,
             reading,
             payload,
@@ -91,7 +95,7 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
         entries,
         stripped: stripped.into_values().collect(),
         is_message_stripped,
-        request_digest: digest_of(request, &contents),
+        request_digest: digest_of(request, &received),
         refs,
     }
 }

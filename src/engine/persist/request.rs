@@ -220,9 +220,9 @@ fn check_payload(entry: &NewEntry, field: &str, index: usize) -> Result<(), Erro
     Err(Error::invalid(format!("{field}[{index}].payload"), problem))
 }
 
-/// Digest of a request whose entries have these contents: what makes a repetition the
-/// same. Contents, since whoever builds a request anew may write its JSON otherwise.
-pub(super) fn digest_of(request: &PersistRequest, contents: &[Digest]) -> Digest {
+/// Digest of a request as it was received, whose payloads have these digests: what makes
+/// a repetition the same.
+pub(super) fn digest_of(request: &PersistRequest, payloads: &[Digest]) -> Digest {
     let mut hash = Sha256::new_with_prefix(b"turnkeep persist request v1\n");
     let mut part = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_be_bytes());
@@ -237,10 +237,10 @@ pub(super) fn digest_of(request: &PersistRequest, contents: &[Digest]) -> Digest
             part(&[u8::from(*allow_rewind)]);
         }
     }
-    for (entry, content) in request.input.entries().iter().zip(contents) {
+    for (entry, payload) in request.input.entries().iter().zip(payloads) {
         part(&entry.kind.number().to_be_bytes());
         part(&entry.at.map_or([0xff; 8], |at| at.0.to_be_bytes()));
-        part(&content.0);
+        part(&payload.0);
     }
     let report = (&request.usage, request.score.map(f64::to_bits), &request.step_kind);
     part(serde_json::to_string(&report).unwrap_or_default().as_bytes());

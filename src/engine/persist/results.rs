@@ -5,6 +5,7 @@ use super::Base;
 use super::commit::AttemptError;
 use super::prepared::{Prepared, PreparedRequest, counted};
 use super::request::PersistRequest;
+use crate::codec::digest;
 use crate::codec::output::{About, Writer};
 use crate::engine::{Engine, Error, compute, keys};
 use crate::format::{self, CallTracker, Pushed, Reading};
@@ -121,9 +122,9 @@ impl Engine {
         let Changed { payload, outputs } = changed;
         let (format, counter) = (session.format, TokenCounter::new(session.format, session.tokenizer()));
         entry.payload = payload.clone();
-        let read = compute(payload.len(), move || counted(format, counter, &payload));
-        let (tokens, reading) = read.await?;
-        (entry.tokens, entry.reading) = (tokens, Some(reading));
+        let read = move || (digest::sha256(&payload), counted(format, counter, &payload));
+        let (sha256, (tokens, reading)) = compute(entry.payload.len(), read).await?;
+        (entry.sha256, entry.tokens, entry.reading) = (sha256, tokens, Some(reading));
         let hold = |(output, blob): (TurnOutput, Blob)| TurnOutput {
             output: Output { key: None, ..output.output },
             held: Some(blob.body),
