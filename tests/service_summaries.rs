@@ -38,6 +38,7 @@ on_all_backends!(a_summary_is_made_beforehand_and_taken_when_it_is_needed);
 
 on_embedded_backend!(
     old_tool_results_are_snipped_and_the_newest_stay,
+    results_are_not_snipped_before_the_model_has_seen_them,
     stale_results_are_snipped_before_older_ones,
     an_extract_stands_in_for_a_summary_that_fails,
     a_session_without_a_summarizer_is_collapsed_in_every_format,
@@ -176,6 +177,36 @@ async fn old_tool_results_are_snipped_and_the_newest_stay(backend: Backend) {
         );
     }
     assert!(service.read(SESSION).await.payloads()[2].contains("line 150 of"), "the log is whole");
+}
+
+/// One that has more than may be left alone, and many that have it together.
+async fn results_are_not_snipped_before_the_model_has_seen_them(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let lines: Vec<_> = (0..1_500).map(|line| format!("line {line} of the file, as it is now\n")).collect();
+    let cases =
+        STRUCTURED.map(|format| (format, 1)).into_iter().chain([(pb::WireFormat::OpenaiResponses, 12)]);
+    for (number, (format, parallel)) in cases.enumerate() {
+        service.create(&format!("s{number}"), session(format, 40_000)).await;
+        let name = format!("sessions/s{number}");
+        let said = lines.get(..lines.len() / parallel).unwrap().concat();
+        let ids: Vec<_> = (0..parallel).map(|call| format!("c{call}")).collect();
+        let mut turn = vec![user(format, "read")];
+        turn.extend(ids.iter().map(|id| call(format, id, "read")));
+        turn.extend(ids.iter().map(|id| result(format, id, "read", &said)));
+        service.append(&name, &turn).await;
+        let window = service.window(&name).await;
+        assert_accepted(format, &window);
+        let filled = window.header.tokens_after;
+        assert!((15_001..27_000).contains(&filled), "{format:?}: {filled}");
+        let whole = |window: &Restored| window.payloads().concat().matches("line 100 of").count();
+        assert_eq!(whole(&window), parallel, "{format:?}");
+        // Now it has.
+        service.append(&name, &[model(format, &"I see. ".repeat(400))]).await;
+        let window = service.window(&name).await;
+        assert_accepted(format, &window);
+        assert!(whole(&window) < parallel, "{format:?}");
+        assert!(window.items.iter().any(|item| item.origin() == ItemOrigin::Snipped), "{format:?}");
+    }
 }
 
 /// A look at a file of some 1,500 tokens.

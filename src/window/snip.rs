@@ -1,7 +1,7 @@
 //! Snips: which long tool results are shown by their ends.
 
 use super::view::Window;
-use crate::format::result_contents;
+use crate::format::{Role, result_contents};
 use crate::model::{Origin, Seq};
 use crate::preview::shortened_results;
 use bytes::Bytes;
@@ -22,7 +22,8 @@ pub fn shown_entries(window: &Window<'_>) -> Vec<(Seq, Bytes)> {
 }
 
 /// Entries with tool results of more than `characters`, which may be shown by their
-/// ends, the oldest first: all but the newest, which have `protected` tokens together.
+/// ends, the oldest first: all but the newest, which have `protected` tokens together,
+/// and those that the model has not seen yet. It asked for them, and would ask again.
 pub fn snippable(window: &Window<'_>, characters: u64, protected: u64) -> Vec<Snippable> {
     let mut newer = 0_u64;
     let mut found = Vec::new();
@@ -35,9 +36,14 @@ pub fn snippable(window: &Window<'_>, characters: u64, protected: u64) -> Vec<Sn
                 .flat_map(|result| &result.texts)
                 .any(|text| text.text().is_some_and(|text| text.chars().count() as u64 > characters))
     };
-    for slot in window.log().slots.iter().rev().filter(|slot| slot.has_results && slot.is_of_log()) {
+    let mut is_seen = false;
+    for slot in window.log().slots.iter().rev().filter(|slot| slot.is_of_log()) {
+        is_seen |= slot.role == Role::Model;
+        if !slot.has_results {
+            continue;
+        }
         newer = newer.saturating_add(slot.tokens);
-        if newer <= protected || slot.origin != Origin::Log || !is_long(&slot.payload) {
+        if !is_seen || newer <= protected || slot.origin != Origin::Log || !is_long(&slot.payload) {
             continue;
         }
         // Of many short results nothing is won.
