@@ -110,6 +110,7 @@ fn json(compaction: &pb::Compaction) -> serde_json::Value {
             serde_json::json!({"subject": tally.subject, "kept": tally.kept, "lost": tally.lost})
         }).collect::<Vec<_>>(),
         "losses": compaction.losses.iter().map(loss_json).collect::<Vec<_>>(),
+        "without_relief": compaction.without_relief,
     })
 }
 

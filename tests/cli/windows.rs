@@ -300,6 +300,7 @@ async fn what_a_compaction_lost_is_told(backend: Backend) {
         "kind             summarize",
         "summarizer       served-1, 100 tokens read, 20 written, unknown cost",
         &format!("losses           {rule}"),
+        "without_relief   0",
     ] {
         assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
     }
