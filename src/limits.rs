@@ -317,7 +317,8 @@ pub const CALIBRATION_TURNS: u32 = 32;
 pub const SNIP_FLOOR_PERCENT: u64 = 80;
 /// Longest text that a caller adds to the prompt of a summary, in bytes.
 pub const SUMMARY_INSTRUCTIONS_BYTES_MAX: usize = 8 * KIB;
-/// Most tokens of the source that a summarizer is given; of more, both ends.
+/// Most tokens of the source that a summarizer is given, unless the operator sets
+/// another bound; of more, both ends.
 pub const SUMMARIZER_SOURCE_TOKENS: u64 = 100_000;
 /// Least tokens that a model is asked to summarize: the headings that the prompt asks for
 /// take some hundred by themselves.

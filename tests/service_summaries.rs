@@ -281,6 +281,11 @@ async fn a_session_without_a_summarizer_is_collapsed_in_every_format(backend: Ba
         service.create("s", session(format, CONTEXT)).await;
         service.append(SESSION, &[user(format, "Count. You must not skip 13.")]).await;
         let number = work_until(&service, format, CompactionKind::Collapse, 0).await;
+        let collapse = list(&service).await.remove(0);
+        assert_eq!(
+            (collapse.cause.as_str(), collapse.summarizer),
+            ("extracted: there is no summarizer", None)
+        );
         service
             .append(
                 SESSION,

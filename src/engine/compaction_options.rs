@@ -32,7 +32,7 @@ pub struct CompactionOptions {
     pub tail_percent: u64,
     /// and at most so many tokens.
     pub tail_tokens: u64,
-    /// Summary and ledger together may take this, but at most an eighth,
+    /// A summary may take this, but at most an eighth,
     pub slot_percent: u64,
     /// at least so many tokens,
     pub slot_tokens_min: u64,

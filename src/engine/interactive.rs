@@ -9,12 +9,13 @@ use super::{Engine, Error, compute};
 use crate::clock::{self, Deadline, Micros};
 use crate::limits::{
     SNIP_FLOOR_PERCENT, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX,
-    SUMMARIZER_SOURCE_TOKENS_MIN, TEND_PERCENT,
+    SUMMARIZER_SOURCE_TOKENS, SUMMARIZER_SOURCE_TOKENS_MIN, TEND_PERCENT,
 };
 use crate::model::{
     BranchId, CompressionPath, RecordedState, Room, Seq, StateKind, SummarizerReport, Usage, Version,
     WindowState, percent,
 };
+use crate::provider::StopReason;
 use crate::store::meta::{SessionKey, Tip};
 use crate::summary::Said;
 use crate::summary::ledger::stale_results;
@@ -69,6 +70,9 @@ enum Claimed {
 
 /// Stands for whoever holds a claim after a failure.
 const FAILED: &str = "failed";
+
+/// Why an answer that reached its limit is not taken.
+const CUT_OFF: &str = "the summary was cut off at the limit of the output";
 
 /// Pause between looks whether a summary that another makes is there.
 const SUMMARY_POLL: Duration = Duration::from_millis(100);
@@ -209,14 +213,18 @@ impl Engine {
                 }
             }
         }
-        let Some(task) = self.summary_task(key, "").await?.filter(|task| task.filled > most) else {
-            return Ok(());
+        let task = self.summary_task(key, "", SUMMARIZER_SOURCE_TOKENS).await?;
+        let Some(task) = task.filter(|task| task.filled > most) else { return Ok(()) };
+        let (why, is_wanting) = match () {
+            () if is_stalled => ("summaries brought no relief", false),
+            () if self.inner.options.summarizer.is_none() => ("there is no summarizer", false),
+            () if task.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN => ("too little was said", false),
+            () => ("no summary in time", true),
         };
-        let failure =
-            if is_stalled { "summaries brought no relief" } else { "no summary in time" }.to_owned();
-        let report = SummarizerReport { failure: failure.clone(), ..SummarizerReport::default() };
+        let failure = if is_wanting { why.to_owned() } else { String::new() };
+        let report = SummarizerReport { failure, ..SummarizerReport::default() };
         let SummaryTask { branch, base, first_kept, .. } = task;
-        let made = Summarized { branch, base, first_kept, text: Err(failure), report };
+        let made = Summarized { branch, base, first_kept, text: Err(why.to_owned()), report };
         self.replace_middle(key, made).await.map(drop)
     }
 
@@ -235,6 +243,7 @@ impl Engine {
             }
             Err(failure) => (StateKind::Collapse, Text::Extract, format!("extracted: {failure}")),
         };
+        let is_of_model = made.text.is_ok() || made.report != SummarizerReport::default();
         self.revise_window(key, |tip, assembled| {
             if tip.head.branch != made.branch || first_kept(&assembled.state) != made.base {
                 return Ok(None);
@@ -251,7 +260,7 @@ impl Engine {
                 tokens_max,
                 must_win: kind == StateKind::Collapse,
                 text: text.clone(),
-                summarizer: Some(made.report.clone()),
+                summarizer: is_of_model.then(|| made.report.clone()),
                 ..Proposal::keeping_all(kind, state, cause.clone())
             }))
         })
@@ -359,7 +368,7 @@ impl Engine {
     /// Nothing if there is nothing to summarize.
     async fn summarize(&self, key: &SessionKey, deadline: Deadline) -> Result<Option<Summarized>, Error> {
         let Some(models) = self.inner.options.summarizer.as_deref() else { return Ok(None) };
-        let Some(task) = self.summary_task(key, "").await? else { return Ok(None) };
+        let Some(task) = self.summary_task(key, "", models.source_tokens).await? else { return Ok(None) };
         // No answer would be shorter; asked all the same, the model would seem to fail. And
         // another replica may have put one in place since this was begun.
         if task.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN || !task.is_due {
@@ -369,7 +378,10 @@ impl Engine {
         let (mut report, text) = match answered {
             Ok(answer) => {
                 let mut report = report(&answer.usage);
-                let text = task.judge(&answer.text).map(|unsupported| {
+                // The state of the work comes last.
+                let is_cut_off = answer.stop_reason == StopReason::MaxTokens;
+                let judged = if is_cut_off { Err(CUT_OFF.to_owned()) } else { task.judge(&answer.text) };
+                let text = judged.map(|unsupported| {
                     report.unsupported = unsupported;
                     answer.text
                 });
@@ -393,7 +405,7 @@ impl Engine {
         key: &SessionKey,
         instructions: &str,
     ) -> Result<Option<SummaryTask>, Error> {
-        self.summary_task(key, instructions).await
+        self.summary_task(key, instructions, SUMMARIZER_SOURCE_TOKENS).await
     }
 
     /// Puts the summary that a worker's model made in place of what it is of, if the
@@ -409,7 +421,7 @@ impl Engine {
         let (engine, key) = (self.clone(), key.clone());
         self.detached(async move {
             let stale = || Error::invalid("plan", "is of a window that has changed since; plan again");
-            let task = engine.summary_task(&key, "").await?.ok_or_else(stale)?;
+            let task = engine.summary_task(&key, "", SUMMARIZER_SOURCE_TOKENS).await?.ok_or_else(stale)?;
             // What was planned before a rewind may be of entries that are gone.
             let is_of_branch = (task.branch_since..=task.version).contains(&version);
             if task.base != base || !is_of_branch {

@@ -1,7 +1,7 @@
 //! What a model is asked to summarize, and whether its answer will do.
 
 use super::{Engine, Error};
-use crate::limits::{AUDIT_LOSSES_MAX, LEDGER_PERCENT, SUMMARIZER_SOURCE_TOKENS};
+use crate::limits::{AUDIT_LOSSES_MAX, LEDGER_PERCENT};
 use crate::model::{
     BranchId, Cut, Entry, ModelProfile, Seq, SummarizerReport, Usage, Version, WireFormat, percent,
 };
@@ -44,11 +44,13 @@ pub struct SummaryTask {
 
 impl Engine {
     /// What is to be summarized of a session's window: all but the newest steps.
-    /// Nothing if there is nothing else. `more` is added to the prompt.
+    /// Nothing if there is nothing else. `more` is added to the prompt; `source_max` are
+    /// the tokens that the source may have.
     pub(super) async fn summary_task(
         &self,
         key: &SessionKey,
         more: &str,
+        source_max: u64,
     ) -> Result<Option<SummaryTask>, Error> {
         let (tip, at, live) = self.current(key).await?;
         let Some(room) = tip.room() else {
@@ -76,7 +78,7 @@ impl Engine {
         let previous = before.summary.as_ref().map(|summary| summary.text.clone());
         let source = {
             let said = said(format, &entries);
-            render_source(&said, previous.as_deref(), SUMMARIZER_SOURCE_TOKENS, &measure)
+            render_source(&said, previous.as_deref(), source_max, &measure)
         };
         let prompt = options.prompt.as_deref().unwrap_or(PROMPT);
         Ok(Some(SummaryTask {

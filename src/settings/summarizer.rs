@@ -1,6 +1,7 @@
 //! The models that summaries are made with.
 
 use super::SettingsError;
+use crate::limits::{SUMMARIZER_SOURCE_TOKENS, SUMMARIZER_SOURCE_TOKENS_MIN};
 use crate::provider::{Api, InvalidOptions, LlmClient, LlmOptions, Summarizer as Models};
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
@@ -21,6 +22,8 @@ pub struct Summarizer {
     pub capable_model: String,
     /// Tokens of input over which that is taken.
     pub capable_over_tokens: u64,
+    /// Most tokens of the input, as they are counted here; of more, both ends.
+    pub source_tokens: u64,
     /// The key.
     #[serde(deserialize_with = "secret")]
     pub key: Option<SecretString>,
@@ -42,6 +45,7 @@ impl Default for Summarizer {
             model: String::new(),
             capable_model: String::new(),
             capable_over_tokens: 60_000,
+            source_tokens: SUMMARIZER_SOURCE_TOKENS,
             key: None,
             key_file: None,
             key_header: None,
@@ -63,6 +67,10 @@ impl Summarizer {
         match self.api {
             None if is_set => Err(invalid("api", "is needed with the other settings of the summarizer")),
             Some(_) if self.model.is_empty() => Err(invalid("model", "is needed with summarizer.api")),
+            Some(_) if self.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN => {
+                let problem = format!("must be at least {SUMMARIZER_SOURCE_TOKENS_MIN}");
+                Err(invalid("source_tokens", &problem))
+            }
             _ if self.key.is_some() && self.key_file.is_some() => {
                 Err(invalid("key_file", "and summarizer.key are both given"))
             }
@@ -103,8 +111,8 @@ impl Summarizer {
             })
         };
         let capable = (!self.capable_model.is_empty()).then(|| client(&self.capable_model)).transpose()?;
-        let capable_over_tokens = self.capable_over_tokens;
-        Ok(Some(Models { cheap: client(&self.model)?, capable, capable_over_tokens }))
+        let Self { capable_over_tokens, source_tokens, .. } = *self;
+        Ok(Some(Models { cheap: client(&self.model)?, capable, capable_over_tokens, source_tokens }))
     }
 }
 
@@ -130,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_summarizer_has_an_api_a_model_and_one_key() {
-        let table: [(&[(&str, &str)], &str); 7] = [
+        let table: [(&[(&str, &str)], &str); 8] = [
             (&[("KEY_HEADER", "api-key")], "summarizer.api: is needed"),
             (&[("MODEL", "m")], "summarizer.api: is needed"),
             (&[("KEY", "hunter2")], "summarizer.api: is needed"),
@@ -138,6 +146,10 @@ mod tests {
             (
                 &[("API", "openai"), ("MODEL", "m"), ("KEY", "hunter2"), ("KEY_FILE", "f")],
                 "summarizer.key_file: and",
+            ),
+            (
+                &[("API", "openai"), ("MODEL", "m"), ("SOURCE_TOKENS", "399")],
+                "summarizer.source_tokens: must be at least 400",
             ),
             (&[("API", "gemini")], "TURNKEEP_SUMMARIZER_API: unknown variant `gemini`"),
             (&[("APIS", "x")], "TURNKEEP_SUMMARIZER_APIS is not a setting"),

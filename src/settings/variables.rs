@@ -66,6 +66,7 @@ pub(super) const SCALARS: &[(&str, Kind)] = &[
     ("summarizer.model", Kind::Text),
     ("summarizer.capable_model", Kind::Text),
     ("summarizer.capable_over_tokens", Kind::Integer),
+    ("summarizer.source_tokens", Kind::Integer),
     ("summarizer.key", Kind::Text),
     ("summarizer.key_file", Kind::Text),
     ("summarizer.key_header", Kind::Text),

@@ -3,10 +3,14 @@
 
 use super::*;
 use crate::llm::anthropic_answer;
+use turnkeep::model::{Tokenizer, WireFormat};
 use turnkeep::provider::Api;
+use turnkeep::tokens::TokenCounter;
 
 on_embedded_backend!(
     an_answer_that_is_longer_than_what_it_is_of_is_refused,
+    an_answer_that_is_cut_off_is_refused,
+    a_model_with_a_small_window_is_given_both_ends,
     what_was_injected_stands_within_the_frame_and_nowhere_else,
     a_model_behind_the_other_api_summarizes,
 );
@@ -54,6 +58,49 @@ async fn an_answer_that_is_longer_than_what_it_is_of_is_refused(backend: Backend
     let text = window.payloads().concat();
     assert!(text.contains("Never skip 13.") && !text.contains("word word"), "{text}");
     assert_eq!(llm.received().len(), 1);
+}
+
+/// What it says last, such as the state of the work, is not there.
+async fn an_answer_that_is_cut_off_is_refused(backend: Backend) {
+    let llm = Llm::start([Step::ok(&openai_answer("## Goal\ncount to a", "length"))]).await;
+    let service = start(&backend, &llm).await;
+    service.create("s", session(OpenaiChat, CONTEXT)).await;
+    service.append(SESSION, &[user(OpenaiChat, "count to a hundred")]).await;
+    work_until(&service, OpenaiChat, CompactionKind::Collapse, 0).await;
+    let collapse = list(&service).await.remove(0);
+    let by = collapse.summarizer.unwrap();
+    assert_eq!(by.failure, "the summary was cut off at the limit of the output");
+    assert_eq!((by.model.as_str(), by.output_tokens), ("served-1", 20), "it was paid for");
+    assert!(!collapse.summary.contains("count to a\n"), "{}", collapse.summary);
+    assert_eq!(llm.received().len(), 1);
+}
+
+async fn a_model_with_a_small_window_is_given_both_ends(backend: Backend) {
+    const MOST: u64 = 1_000;
+    let llm = Llm::start([summary("count to a hundred")]).await;
+    let service = Service::start_with(&backend, |settings| {
+        with_models(&llm.url)(settings);
+        settings.summarizer.source_tokens = MOST;
+    })
+    .await;
+    service.create("s", session(OpenaiChat, 16_000)).await;
+    service.append(SESSION, &[user(OpenaiChat, "count to a hundred")]).await;
+    work_until(&service, OpenaiChat, CompactionKind::Summarize, 0).await;
+    let requests = llm.received();
+    assert_eq!(requests.len(), 1);
+    let source = requests[0].body["messages"][1]["content"].as_str().unwrap();
+    let counter = TokenCounter::new(WireFormat::OpenaiChat, Tokenizer::O200k);
+    let tokens = counter.count_text(source);
+    assert!((MOST / 2..=MOST).contains(&tokens), "{tokens}");
+    assert!(source.contains("entry 2, agent") && source.contains("entries are left out here"), "{source}");
+    // A worker's own model may have another.
+    for number in 200..240 {
+        service.append(SESSION, &step(OpenaiChat, number, &short())).await;
+    }
+    let request = pb::PlanCompactionRequest { session: SESSION.to_owned(), ..Default::default() };
+    let plan =
+        answer(service.client.transcripts.clone().plan_compaction(request).await).unwrap().plan.unwrap();
+    assert!(counter.count_text(&plan.source) > MOST && !plan.source.contains("are left out here"));
 }
 
 async fn what_was_injected_stands_within_the_frame_and_nowhere_else(backend: Backend) {

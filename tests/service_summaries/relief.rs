@@ -80,6 +80,7 @@ async fn work_under_pressure(backend: &Backend, session: pb::Session, message: S
     // The window still fits, by what code does, and not in each turn.
     assert!((2..=4).contains(&extracts.len()), "{extracts:#?}");
     assert!(extracts.iter().all(|extract| extract.cause == "extracted: summaries brought no relief"));
+    assert!(extracts.iter().all(|extract| extract.summarizer.is_none()), "no model was asked");
     let in_a_row = summaries.iter().chain(&extracts).map(|made| made.without_relief as usize);
     assert_eq!(in_a_row.collect::<Vec<_>>(), (1..=compactions.len()).collect::<Vec<_>>());
     service
