@@ -267,7 +267,7 @@ async fn play_all(
 }
 
 async fn on_the_batch_path(backend: Backend) {
-    let Some(served) = play_all(backend, pb::CompressionPath::Batch, |_| ()).await else { return };
+    let Some(served) = Box::pin(play_all(backend, pb::CompressionPath::Batch, |_| ())).await else { return };
     assert_eq!(served.kinds().into_keys().collect::<Vec<_>>(), ["COMPACTION_KIND_TRUNCATE"]);
 }
 
