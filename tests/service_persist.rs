@@ -254,8 +254,8 @@ async fn a_request_id_with_other_content_is_refused(backend: Backend) {
         with_entries(&|entries| entries.swap(0, 1)),
         with_entries(&|entries| drop(entries.pop())),
         with_entries(&|entries| entries.push(message("{}"))),
-        with_entries(&|entries| entries[0].payload = HI.replace("hi", "hi ").into()),
-        with_entries(&|entries| entries[1].payload = r#"{"a":null}"#.into()),
+        with_entries(&|entries| entries[0].payload = format!(" {HI}").into()),
+        with_entries(&|entries| entries[1].payload = "{ }".into()),
         with_entries(&|entries| entries[0].kind = Meta.into()),
         with_entries(&|entries| entries[1].time = None),
         with_entries(&|entries| entries[2].kind = Status.into()),
@@ -288,13 +288,6 @@ async fn a_request_id_with_other_content_is_refused(backend: Backend) {
         assert_eq!(refusal.fields[0].0, "request_id");
     }
     assert_eq!(service.persist(full_request()).await.unwrap(), made);
-    // Whoever builds it anew may write its JSON otherwise.
-    let input = with_entries(&|entries| {
-        entries[0].payload = "{ \"content\": \"\\u0068i\",\n\"role\":\"user\"}".into();
-        entries[1].payload = "{ }".into();
-    });
-    let spelled = pb::PersistTranscriptRequest { input, ..full_request() };
-    assert_eq!(service.persist(spelled).await.unwrap(), made);
 
     let mut rewind = pb::RewindSessionRequest {
         name: SESSION.to_owned(),
