@@ -2,8 +2,8 @@
 
 use super::view::Window;
 use crate::format::{Role, result_contents};
-use crate::model::{Origin, Seq};
-use crate::preview::shortened_results;
+use crate::limits::{SNIP_CHARACTERS, SNIPPED_CHARACTERS};
+use crate::model::{Origin, Seq, WireFormat};
 use bytes::Bytes;
 
 /// An entry whose long tool results may be shown by their ends.
@@ -11,7 +11,7 @@ use bytes::Bytes;
 pub struct Snippable {
     /// The entry.
     pub seq: Seq,
-    /// Tokens that this wins.
+    /// Tokens that this wins, about.
     pub win: u64,
 }
 
@@ -25,36 +25,52 @@ pub fn shown_entries(window: &Window<'_>) -> Vec<(Seq, Bytes)> {
 /// ends, the oldest first: all but the newest, which have `protected` tokens together,
 /// and those that the model has not seen yet. It asked for them, and would ask again.
 pub fn snippable(window: &Window<'_>, characters: u64, protected: u64) -> Vec<Snippable> {
-    let mut newer = 0_u64;
-    let mut found = Vec::new();
-    let api = window.log().api;
-    // JSON has no fewer bytes than its text has characters, and only what is long is read.
-    let is_long = |payload: &Bytes| {
-        payload.len() as u64 > characters
-            && result_contents(api.format, payload)
-                .iter()
-                .flat_map(|result| &result.texts)
-                .any(|text| text.text().is_some_and(|text| text.chars().count() as u64 > characters))
-    };
-    let mut is_seen = false;
+    let format = window.log().api.format;
+    let (mut newer, mut is_seen, mut found) = (0_u64, false, Vec::new());
     for slot in window.log().slots.iter().rev().filter(|slot| slot.is_of_log()) {
         is_seen |= slot.role == Role::Model;
         if !slot.has_results {
             continue;
         }
         newer = newer.saturating_add(slot.tokens);
-        if !is_seen || newer <= protected || slot.origin != Origin::Log || !is_long(&slot.payload) {
+        if !is_seen || newer <= protected || slot.origin != Origin::Log {
             continue;
         }
+        let bytes = bytes_won(format, &slot.payload, characters);
+        let win = share(slot.tokens, bytes, slot.payload.len() as u64);
         // Of many short results nothing is won.
-        let shortened = shortened_results(api.format, &slot.payload, slot.seq, None);
-        let win = shortened.map_or(0, |payload| slot.tokens.saturating_sub(api.tokens(&payload)));
         if win > 0 {
             found.push(Snippable { seq: slot.seq, win });
         }
     }
     found.reverse();
     found
+}
+
+/// Bytes by which a payload gets shorter, about, if it is shown by the ends of its long
+/// results: what they are is not worked out before they are shown. None if no result has
+/// more than so many characters.
+fn bytes_won(format: WireFormat, payload: &Bytes, characters: u64) -> u64 {
+    // JSON has no fewer bytes than its text has characters.
+    if payload.len() as u64 <= characters {
+        return 0;
+    }
+    let (mut bytes, mut longest) = (0_u64, 0);
+    for text in result_contents(format, payload).iter().flat_map(|result| &result.texts) {
+        let length = text.text().map_or(0, |text| text.chars().count() as u64);
+        longest = length.max(longest);
+        if length > SNIP_CHARACTERS {
+            bytes =
+                bytes.saturating_add(share(text.range().len() as u64, length - SNIPPED_CHARACTERS, length));
+        }
+    }
+    if longest > characters { bytes } else { 0 }
+}
+
+/// So large a share of a number.
+fn share(number: u64, part: u64, whole: u64) -> u64 {
+    let share = u128::from(number) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 /// Which of those are snipped, in order: first what is stale, then the oldest, until
