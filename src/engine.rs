@@ -60,7 +60,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use compact::{CompactRequest, CompactionPage, Strategy};
-pub use compaction_options::CompactionOptions;
+pub use compaction_options::{CompactionOptions, Patience, read_prompt};
 pub use episodes::{Episode, EpisodePage};
 pub use error::{Error, Reason};
 pub use fork::ForkRequest;
@@ -119,6 +119,8 @@ pub struct Options {
     pub compaction: CompactionOptions,
     /// What summaries are made with, if anything is.
     pub summarizer: Option<Arc<Summarizer>>,
+    /// How long it is left alone after failures.
+    pub patience: Patience,
 }
 
 impl Default for Options {
@@ -145,6 +147,7 @@ impl Default for Options {
             profiles: BTreeMap::new(),
             compaction: CompactionOptions::default(),
             summarizer: None,
+            patience: Patience::default(),
         }
     }
 }

@@ -328,18 +328,25 @@ pub const SUMMARIZER_CLAIM: Duration = Duration::from_mins(5);
 /// Longest that a restore waits for a summary: its call may take two minutes, and has to
 /// answer without one if need be.
 pub const SUMMARY_WAIT_MAX: Duration = Duration::from_secs(90);
-/// How long a session gets no summary after one failed.
+/// Longest prompt that an operator gives summarizers, in bytes: ten times the built-in one.
+pub const PROMPT_BYTES_MAX: usize = 32 * KIB;
+/// How long a session gets no summary after one failed, unless the operator sets it.
 pub const SUMMARIZER_COOLDOWN: Duration = Duration::from_mins(5);
-/// Failures in a row after which no summaries are asked for at all for a while.
+/// Failures in a row after which no summaries are asked for at all for a while, unless
+/// the operator sets another number.
 pub const SUMMARIZER_FAILURES_MAX: u32 = 5;
-/// That while.
+/// That while, unless the operator sets it.
 pub const SUMMARIZER_BREAK: Duration = Duration::from_mins(1);
+/// Most seconds that either may be set to: a day.
+pub const SUMMARIZER_PAUSE_SECONDS_MAX: u64 = 24 * 60 * 60;
 
 /// Largest part of a small window that what stands for the entries that left may take:
 /// an eighth.
 pub const SUMMARY_DIVISOR: u64 = 8;
-/// Share of it that the ledger may take, in percent.
+/// Share of it that the ledger may take unless the operator sets another, in percent.
 pub const LEDGER_PERCENT: u64 = 30;
+/// The largest that may be set: a summary is told to have the rest.
+pub const LEDGER_PERCENT_MAX: u64 = 50;
 /// Losses that the record of a compaction lists.
 pub const AUDIT_LOSSES_MAX: usize = 200;
 
@@ -349,8 +356,11 @@ pub const NAME_CHARS_MAX: usize = 64;
 pub const PIN_BYTES_MAX: usize = 8 * KIB;
 /// Most pins of a session: each window state holds them all.
 pub const PINS_MAX: usize = 200;
-/// Share of the usable window that pins may take, in percent.
+/// Share of the usable window that pins may take unless the operator sets another, in
+/// percent.
 pub const PINS_PERCENT: u64 = 10;
+/// The largest that may be set: no compaction makes room where pins are.
+pub const PINS_PERCENT_MAX: u64 = 25;
 
 /// Entries within which a log is looked at for the system entries with which it begins,
 /// if there were pins before it.

@@ -221,6 +221,7 @@ pub async fn start_over(
     let blobs = usable(stores.blobs.clone()).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut options = settings.engine_options();
+    options.compaction.prompt = settings.prompt()?;
     options.summarizer = settings.summarizer.open()?.map(Arc::new);
     let engine = Engine::start(stores.meta.clone(), blobs, clock, entropy, options).await?;
     let mut running = Running {

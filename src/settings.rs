@@ -5,7 +5,7 @@
 mod summarizer;
 mod variables;
 
-use crate::engine::{CompactionOptions, Options, StripRules};
+use crate::engine::{CompactionOptions, Options, StripRules, read_prompt};
 use crate::limits;
 use crate::model::ModelProfile;
 use crate::store::meta::SealPolicy;
@@ -14,6 +14,8 @@ use crate::tokens::catalogue;
 use secrecy::SecretString;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -399,7 +401,23 @@ impl Settings {
         Ok(())
     }
 
-    /// What the engine is told of them.
+    /// What the summarizer is told, if not the built-in prompt. Its file is read now.
+    pub fn prompt(&self) -> Result<Option<String>, SettingsError> {
+        let Some(file) = &self.compaction.prompt_file else { return Ok(self.compaction.prompt.clone()) };
+        let invalid =
+            |problem: String| SettingsError::Invalid { origin: "compaction.prompt_file".to_owned(), problem };
+        let mut bytes = Vec::new();
+        // One more than is allowed, however large it is.
+        let most = limits::PROMPT_BYTES_MAX as u64 + 1;
+        File::open(file)
+            .and_then(|opened| opened.take(most).read_to_end(&mut bytes))
+            .map_err(|source| invalid(format!("cannot read {}: {source}", file.display())))?;
+        let prompt =
+            read_prompt(&bytes).map_err(|problem| invalid(format!("{} {problem}", file.display())))?;
+        Ok(Some(prompt.to_owned()))
+    }
+
+    /// What the engine is told of them, but for what is in files of their own.
     pub fn engine_options(&self) -> Options {
         Options {
             seal: SealPolicy {
@@ -419,6 +437,7 @@ impl Settings {
             strip_rules: StripRules::built_in().with(self.strip_rules.clone()),
             profiles: self.profiles.clone(),
             compaction: self.compaction.clone(),
+            patience: self.summarizer.patience(),
             ..Options::default()
         }
     }

@@ -90,7 +90,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
         "engine::persist::results",
         &["engine::keys", "engine::persist::commit", "engine::persist::prepared", "engine::persist::request"],
     ),
-    ("engine::pins", &["engine::compact", "engine::notes"]),
+    ("engine::pins", &["engine::compact", "engine::leaving", "engine::notes"]),
     ("engine::read", &["engine::log"]),
     ("engine::read_output", &["engine::output_blob"]),
     ("engine::rebuild", &["engine::fsck", "engine::persist"]),

@@ -61,6 +61,10 @@ impl Site {
     async fn replica_through(&self, meta: Arc<dyn MetaStore>, llm: &Llm) -> Node {
         let mut settings = Settings::default();
         with_model(&llm.url, "m")(&mut settings);
+        self.replica_of(meta, &settings).await
+    }
+
+    async fn replica_of(&self, meta: Arc<dyn MetaStore>, settings: &Settings) -> Node {
         let summarizer = settings.summarizer.open().unwrap().map(Arc::new);
         let options = Options { summarizer, ..settings.engine_options() };
         Node::at(meta, self.directory.blobs.clone(), options, self.plain.clock.clone()).await
@@ -380,5 +384,31 @@ async fn after_failures_in_a_row_a_replica_asks_nobody_for_a_while() {
     llm.script([good()]);
     for more in 3..=4 {
         assert_eq!(restore(&node).await, (vec![StateKind::Summarize], 2 * max + more));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rests_after_failures_are_as_long_as_the_operator_sets() {
+    let site = Site::new().await;
+    let llm = Llm::start([bad()]).await;
+    let mut settings = Settings::default();
+    with_model(&llm.url, "m")(&mut settings);
+    settings.summarizer.cooldown_seconds = 40;
+    settings.summarizer.breaker_failures = 2;
+    settings.summarizer.breaker_seconds = 10;
+    let node = site.replica_of(site.database.meta.clone(), &settings).await;
+    let key = site.full("s").await;
+    at_once(&node, &key).await;
+    for (round, (seconds, asked)) in [(39, 1), (2, 2)].into_iter().enumerate() {
+        site.plain.clock.advance(Duration::from_secs(seconds));
+        site.fill(&site.plain, &key, round + 1).await;
+        at_once(&node, &key).await;
+        assert_eq!(llm.received().len(), asked, "after {seconds} s more");
+    }
+    // Those were two in a row.
+    for (name, seconds, asked) in [("a", 0, 2), ("b", 9, 2), ("c", 2, 3)] {
+        site.plain.clock.advance(Duration::from_secs(seconds));
+        at_once(&node, &site.full(name).await).await;
+        assert_eq!(llm.received().len(), asked, "after {seconds} s more");
     }
 }

@@ -1,7 +1,11 @@
 //! When windows are compacted, and how far.
 
-use crate::limits::{SNIP_CHARACTERS, SUMMARY_DIVISOR, SUMMARY_WAIT_MAX};
+use crate::limits::{
+    LEDGER_PERCENT, LEDGER_PERCENT_MAX, PINS_PERCENT, PINS_PERCENT_MAX, PROMPT_BYTES_MAX, SNIP_CHARACTERS,
+    SUMMARIZER_BREAK, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX, SUMMARY_DIVISOR, SUMMARY_WAIT_MAX,
+};
 use crate::model::{Room, percent};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// When windows are compacted, and what then. Shares are in percent, of the usable
@@ -38,6 +42,10 @@ pub struct CompactionOptions {
     pub slot_tokens_min: u64,
     /// and at most so many.
     pub slot_tokens_max: u64,
+    /// The share of that which the ledger may take beside it.
+    pub ledger_percent: u64,
+    /// What all pins together may take.
+    pub pins_percent: u64,
     /// Seconds that a restore waits for a summary, at most 90.
     pub wait_seconds: u64,
     /// On the paths without summaries: share of the context window over which a window
@@ -50,6 +58,8 @@ pub struct CompactionOptions {
     pub pin_statements: bool,
     /// What the summarizer is told, if not the built-in prompt.
     pub prompt: Option<String>,
+    /// A file that holds it. It is read with the settings: here it says nothing.
+    pub prompt_file: Option<PathBuf>,
 }
 
 impl Default for CompactionOptions {
@@ -68,11 +78,14 @@ impl Default for CompactionOptions {
             slot_percent: 5,
             slot_tokens_min: 2_000,
             slot_tokens_max: 10_000,
+            ledger_percent: LEDGER_PERCENT,
+            pins_percent: PINS_PERCENT,
             wait_seconds: 30,
             ceiling_percent: 50,
             floor_percent: 80,
             pin_statements: true,
             prompt: None,
+            prompt_file: None,
         }
     }
 }
@@ -95,6 +108,13 @@ impl CompactionOptions {
         if let Some((name, _)) = shares.iter().find(|(_, share)| *share > 100) {
             return Err((name, "must be 0 to 100".to_owned()));
         }
+        let bounded = [
+            ("ledger_percent", self.ledger_percent, LEDGER_PERCENT_MAX),
+            ("pins_percent", self.pins_percent, PINS_PERCENT_MAX),
+        ];
+        if let Some((name, _, max)) = bounded.iter().find(|(_, share, max)| share > max) {
+            return Err((name, format!("must be 0 to {max}")));
+        }
         if self.snip_over_characters < SNIP_CHARACTERS {
             return Err(("snip_over_characters", format!("must be at least {SNIP_CHARACTERS}")));
         }
@@ -111,7 +131,21 @@ impl CompactionOptions {
                 return Err((name, format!("must be at least compaction.{smaller}, which is {least}")));
             }
         }
-        Ok(())
+        // Both stay whatever leaves: with no room beside them nothing would bring relief.
+        let fixed = self.pins_percent + self.slot_percent.min(100_u64.div_ceil(SUMMARY_DIVISOR));
+        if self.target_percent <= fixed {
+            let problem =
+                format!("must be more than what compaction.pins_percent and slot_percent allow, {fixed}");
+            return Err(("target_percent", problem));
+        }
+        match (&self.prompt, &self.prompt_file) {
+            (Some(_), Some(_)) => Err(("prompt_file", "and compaction.prompt are both given".to_owned())),
+            (Some(prompt), None) => match read_prompt(prompt.as_bytes()) {
+                Ok(_) => Ok(()),
+                Err(problem) => Err(("prompt", problem)),
+            },
+            _ => Ok(()),
+        }
     }
 
     /// How long a restore waits for a summary.
@@ -131,6 +165,16 @@ impl CompactionOptions {
         share.max(self.slot_tokens_min).min(self.slot_tokens_max).min(usable / SUMMARY_DIVISOR)
     }
 
+    /// Tokens of that which the ledger may take.
+    pub(super) fn ledger_tokens(&self, slot: u64) -> u64 {
+        percent(slot, self.ledger_percent)
+    }
+
+    /// The tokens that pins may take; nothing if the room is not known.
+    pub(super) fn pins_budget(&self, room: Option<Room>) -> Option<u64> {
+        room.map(|room| percent(room.usable(), self.pins_percent))
+    }
+
     /// The tokens over which a window with its preamble asks for a summary.
     pub(super) fn summary_limit(&self, room: Room) -> u64 {
         percent(room.usable(), self.prepare_percent.min(self.summarize_percent))
@@ -144,6 +188,32 @@ impl CompactionOptions {
     /// The tokens to which it is.
     pub(super) fn floor(&self, room: Room) -> u64 {
         percent(self.ceiling(room), self.floor_percent)
+    }
+}
+
+/// A prompt that an operator gives, or what is wrong with it.
+pub fn read_prompt(bytes: &[u8]) -> Result<&str, String> {
+    if bytes.len() > PROMPT_BYTES_MAX {
+        return Err(format!("has more than the {PROMPT_BYTES_MAX} bytes allowed"));
+    }
+    let prompt = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
+    if prompt.trim().is_empty() { Err("is empty".to_owned()) } else { Ok(prompt) }
+}
+
+/// How long a summarizer that failed is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// How long the session gets no summary.
+    pub cooldown: Duration,
+    /// Failures in a row after which no session of this process does,
+    pub failures: u32,
+    /// for so long.
+    pub pause: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { cooldown: SUMMARIZER_COOLDOWN, failures: SUMMARIZER_FAILURES_MAX, pause: SUMMARIZER_BREAK }
     }
 }
 
@@ -186,5 +256,11 @@ mod tests {
         assert_eq!(of(&other, 16_000), [4_800, 1_000, 9_600, 4_800]);
         assert_eq!(of(&other, 1_000_000), [50_000, 20_000, 600_000, 300_000]);
         assert_eq!([default.slot_tokens(None), other.slot_tokens(None)], [2_000, 1_000]);
+        let shared = CompactionOptions { pins_percent: 25, ledger_percent: 50, ..default.clone() };
+        let of = |options: &CompactionOptions| {
+            (options.pins_budget(Some(room(16_000))), options.ledger_tokens(1_500))
+        };
+        assert_eq!([of(&default), of(&shared)], [(Some(1_200), 450), (Some(3_000), 750)]);
+        assert_eq!(shared.pins_budget(None), None);
     }
 }

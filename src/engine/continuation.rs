@@ -99,7 +99,9 @@ impl Engine {
             let problem = "has pins, which cannot be shown in a session of opaque entries";
             return Err(Error::invalid(FIELD, problem));
         }
-        let over = |pins: &[Pin]| over_budget(session, session.profile.room(None, 0), pins);
+        let options = &self.inner.options.compaction;
+        let room = options.pins_budget(session.profile.room(None, 0));
+        let over = |pins: &[Pin]| over_budget(session, room, pins);
         while over(&pins).is_some()
             && let Some(oldest) = pins.iter().position(|pin| pin.seq.is_some())
         {
@@ -107,8 +109,9 @@ impl Engine {
         }
         if let Some((tokens, budget)) = over(&pins) {
             let problem = format!(
-                "has pins of {tokens} tokens; at most {budget}, a tenth of the usable window, are allowed in \
-                 the new session"
+                "has pins of {tokens} tokens; at most {budget}, {} % of the usable window, are allowed in \
+                 the new session",
+                options.pins_percent
             );
             return Err(Error::invalid(FIELD, problem));
         }

@@ -8,8 +8,8 @@ use super::summaries::{SummaryTask, report};
 use super::{Engine, Error, compute};
 use crate::clock::{self, Deadline, Micros};
 use crate::limits::{
-    SNIP_FLOOR_PERCENT, SUMMARIZER_BREAK, SUMMARIZER_CLAIM, SUMMARIZER_COOLDOWN, SUMMARIZER_FAILURES_MAX,
-    SUMMARIZER_SOURCE_TOKENS, SUMMARIZER_SOURCE_TOKENS_MIN, TEND_PERCENT,
+    SNIP_FLOOR_PERCENT, SUMMARIZER_CLAIM, SUMMARIZER_SOURCE_TOKENS, SUMMARIZER_SOURCE_TOKENS_MIN,
+    TEND_PERCENT,
 };
 use crate::model::{
     BranchId, CompressionPath, RecordedState, Room, Seq, StateKind, SummarizerReport, Usage, Version,
@@ -359,7 +359,7 @@ impl Engine {
     /// nobody stands meanwhile, in place of that under which it failed.
     async fn rest(&self, key: &SessionKey, token: &str, failure: &str) -> Result<(), Error> {
         tracing::warn!(session = %key.session, failure, "a summary failed");
-        let until = self.now().plus(SUMMARIZER_COOLDOWN);
+        let until = self.now().plus(self.inner.options.patience.cooldown);
         self.inner.meta.rest_summary(key, token, FAILED, until).await?;
         Ok(())
     }
@@ -441,8 +441,8 @@ impl Engine {
         let health = self.inner.summarizer_health.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let now = self.now();
         // A clock that is set back makes it no longer.
-        let is_closed =
-            health.closed_until.is_some_and(|until| now < until && until <= now.plus(SUMMARIZER_BREAK));
+        let latest = now.plus(self.inner.options.patience.pause);
+        let is_closed = health.closed_until.is_some_and(|until| now < until && until <= latest);
         self.inner.options.summarizer.is_some() && !is_closed
     }
 
@@ -455,9 +455,10 @@ impl Engine {
             *health = SummarizerHealth::default();
             return;
         }
-        health.failures += 1;
-        if health.failures >= SUMMARIZER_FAILURES_MAX {
-            health.closed_until = Some(self.now().plus(SUMMARIZER_BREAK));
+        health.failures = health.failures.saturating_add(1);
+        let patience = self.inner.options.patience;
+        if health.failures >= patience.failures {
+            health.closed_until = Some(self.now().plus(patience.pause));
         }
     }
 }

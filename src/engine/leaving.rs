@@ -4,10 +4,10 @@ use super::compaction_options::CompactionOptions;
 use super::log::Position;
 use super::{Engine, Error, compute};
 use crate::codec::digest;
-use crate::limits::{AUDIT_LOSSES_MAX, FIRST_MESSAGE_TOKENS, LEDGER_PERCENT, PINS_MAX, PINS_PERCENT};
+use crate::limits::{AUDIT_LOSSES_MAX, FIRST_MESSAGE_TOKENS, PINS_MAX};
 use crate::model::{
-    AuditLoss, AuditReport, AuditTally, Cut, Entry, EntryKind, Pin, Room, Seq, Session, Summary, WindowState,
-    WireFormat, percent,
+    AuditLoss, AuditReport, AuditTally, Cut, Entry, EntryKind, Pin, Seq, Session, Summary, WindowState,
+    WireFormat,
 };
 use crate::store::meta::SessionKey;
 use crate::summary::audit::{Subject, audit};
@@ -124,11 +124,11 @@ fn left(
     let mut findings = literals::find(&said);
     if session.pin_statements.unwrap_or(options.pin_statements) {
         let found = findings.constraints.iter().chain(&findings.decisions);
-        let gone = pin(&mut state.pins, found, pins_budget(room), &measure);
+        let gone = pin(&mut state.pins, found, options.pins_budget(room), &measure);
         // Those that were found just now are among the findings.
         findings.unpinned = gone.into_iter().filter(|pin| before.pins.contains(pin)).map(lost).collect();
     }
-    let ledger_max = percent(slot, LEDGER_PERCENT);
+    let ledger_max = options.ledger_tokens(slot);
     let (text, covers) = match text {
         Text::AsBefore if old.text.is_empty() => (old.text, last),
         Text::AsBefore => (old.text, old.covers),
@@ -168,11 +168,6 @@ fn pin<'s>(
         pins.push(Pin { name, text: statement.text.clone(), seq: Some(statement.seq) });
     }
     give_way(pins, budget, measure)
-}
-
-/// The tokens that pins may take; nothing if the room is not known.
-pub(super) fn pins_budget(room: Option<Room>) -> Option<u64> {
-    room.map(|room| percent(room.usable(), PINS_PERCENT))
 }
 
 /// Takes out pins that were found by code, the oldest first, until all together take no

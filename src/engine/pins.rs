@@ -1,11 +1,11 @@
 //! Pins: literals that every window of a session shows.
 
 use super::compact::Proposal;
-use super::leaving::{give_way, pins_budget};
+use super::leaving::give_way;
 use super::notes::check_name;
 use super::{Engine, Error};
 use crate::limits::{OPENING_ENTRIES_MAX, PIN_BYTES_MAX, PINS_MAX};
-use crate::model::{Pin, RecordedState, Room, Seq, Session, StateKind, Version, WindowState, WireFormat};
+use crate::model::{Pin, RecordedState, Seq, Session, StateKind, Version, WindowState, WireFormat};
 use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
 use crate::window::opening;
@@ -157,16 +157,14 @@ impl Engine {
             if state.pins == assembled.state.pins {
                 return Ok(None);
             }
+            let budget = self.inner.options.compaction.pins_budget(tip.room());
             let grows = state.pins.len() >= assembled.state.pins.len();
             let mut unpinned = Vec::new();
             if grows {
                 let counter = TokenCounter::new(tip.session.format, tip.session.tokenizer());
-                unpinned =
-                    give_way(&mut state.pins, pins_budget(tip.room()), &|text| counter.count_text(text));
+                unpinned = give_way(&mut state.pins, budget, &|text| counter.count_text(text));
             }
-            if let Some((tokens, budget)) =
-                over_budget(&tip.session, tip.room(), &state.pins).filter(|_| grows)
-            {
+            if let Some((tokens, budget)) = over_budget(&tip.session, budget, &state.pins).filter(|_| grows) {
                 let problem = format!("would make pins of {tokens} tokens; at most {budget} are allowed");
                 return Err(Error::invalid("pin.text", problem));
             }
@@ -202,11 +200,11 @@ impl Engine {
     }
 }
 
-/// The tokens of pins, and those that a session lets them take, if the former are more.
-pub(super) fn over_budget(session: &Session, room: Option<Room>, pins: &[Pin]) -> Option<(u64, u64)> {
+/// The tokens of a session's pins, and those that they may take, if the former are more.
+pub(super) fn over_budget(session: &Session, budget: Option<u64>, pins: &[Pin]) -> Option<(u64, u64)> {
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let tokens: u64 = pins.iter().map(|pin| counter.count_text(&pin.text)).sum();
-    let budget = pins_budget(room)?;
+    let budget = budget?;
     (tokens > budget).then_some((tokens, budget))
 }
 

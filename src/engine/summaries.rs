@@ -1,10 +1,8 @@
 //! What a model is asked to summarize, and whether its answer will do.
 
 use super::{Engine, Error};
-use crate::limits::{AUDIT_LOSSES_MAX, LEDGER_PERCENT};
-use crate::model::{
-    BranchId, Cut, Entry, ModelProfile, Seq, SummarizerReport, Usage, Version, WireFormat, percent,
-};
+use crate::limits::AUDIT_LOSSES_MAX;
+use crate::model::{BranchId, Cut, Entry, ModelProfile, Seq, SummarizerReport, Usage, Version, WireFormat};
 use crate::provider::CompletionRequest;
 use crate::store::meta::SessionKey;
 use crate::summary::Said;
@@ -74,7 +72,7 @@ impl Engine {
         let counter = TokenCounter::new(format, tip.session.tokenizer());
         let measure = |text: &str| counter.count_text(text);
         let tokens_max = options.slot_tokens(Some(room));
-        let target = tokens_max - percent(tokens_max, LEDGER_PERCENT);
+        let target = tokens_max - options.ledger_tokens(tokens_max);
         let previous = before.summary.as_ref().map(|summary| summary.text.clone());
         let source = {
             let said = said(format, &entries);

@@ -1,7 +1,8 @@
 //! The models that summaries are made with.
 
 use super::SettingsError;
-use crate::limits::{SUMMARIZER_SOURCE_TOKENS, SUMMARIZER_SOURCE_TOKENS_MIN};
+use crate::engine::Patience;
+use crate::limits::{SUMMARIZER_PAUSE_SECONDS_MAX, SUMMARIZER_SOURCE_TOKENS, SUMMARIZER_SOURCE_TOKENS_MIN};
 use crate::provider::{Api, InvalidOptions, LlmClient, LlmOptions, Summarizer as Models};
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
@@ -35,10 +36,17 @@ pub struct Summarizer {
     pub connect_seconds: u64,
     /// Seconds that one attempt may take.
     pub attempt_seconds: u64,
+    /// Seconds that a session gets no summary after one failed.
+    pub cooldown_seconds: u64,
+    /// Failures in a row after which this process asks for none at all,
+    pub breaker_failures: u32,
+    /// for so many seconds.
+    pub breaker_seconds: u64,
 }
 
 impl Default for Summarizer {
     fn default() -> Self {
+        let patience = Patience::default();
         Self {
             api: None,
             endpoint: None,
@@ -51,6 +59,9 @@ impl Default for Summarizer {
             key_header: None,
             connect_seconds: 5,
             attempt_seconds: 120,
+            cooldown_seconds: patience.cooldown.as_secs(),
+            breaker_failures: patience.failures,
+            breaker_seconds: patience.pause.as_secs(),
         }
     }
 }
@@ -64,6 +75,13 @@ impl Summarizer {
             || self.key.is_some()
             || self.key_file.is_some()
             || self.key_header.is_some();
+        let pauses = [("cooldown_seconds", self.cooldown_seconds), ("breaker_seconds", self.breaker_seconds)];
+        if let Some((name, _)) = pauses.iter().find(|(_, seconds)| *seconds > SUMMARIZER_PAUSE_SECONDS_MAX) {
+            return Err(invalid(name, &format!("must be at most {SUMMARIZER_PAUSE_SECONDS_MAX}")));
+        }
+        if self.breaker_failures == 0 {
+            return Err(invalid("breaker_failures", "must be at least 1"));
+        }
         match self.api {
             None if is_set => Err(invalid("api", "is needed with the other settings of the summarizer")),
             Some(_) if self.model.is_empty() => Err(invalid("model", "is needed with summarizer.api")),
@@ -75,6 +93,15 @@ impl Summarizer {
                 Err(invalid("key_file", "and summarizer.key are both given"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// How long the models are left alone after failures.
+    pub(super) fn patience(&self) -> Patience {
+        Patience {
+            cooldown: Duration::from_secs(self.cooldown_seconds),
+            failures: self.breaker_failures,
+            pause: Duration::from_secs(self.breaker_seconds),
         }
     }
 
@@ -138,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_summarizer_has_an_api_a_model_and_one_key() {
-        let table: [(&[(&str, &str)], &str); 8] = [
+        let table: [(&[(&str, &str)], &str); 12] = [
             (&[("KEY_HEADER", "api-key")], "summarizer.api: is needed"),
             (&[("MODEL", "m")], "summarizer.api: is needed"),
             (&[("KEY", "hunter2")], "summarizer.api: is needed"),
@@ -151,6 +178,10 @@ mod tests {
                 &[("API", "openai"), ("MODEL", "m"), ("SOURCE_TOKENS", "399")],
                 "summarizer.source_tokens: must be at least 400",
             ),
+            (&[("COOLDOWN_SECONDS", "86401")], "summarizer.cooldown_seconds: must be at most 86400"),
+            (&[("BREAKER_SECONDS", "86401")], "summarizer.breaker_seconds: must be at most 86400"),
+            (&[("BREAKER_FAILURES", "0")], "summarizer.breaker_failures: must be at least 1"),
+            (&[("BREAKER_FAILURES", "-1")], "TURNKEEP_SUMMARIZER_BREAKER_FAILURES: "),
             (&[("API", "gemini")], "TURNKEEP_SUMMARIZER_API: unknown variant `gemini`"),
             (&[("APIS", "x")], "TURNKEEP_SUMMARIZER_APIS is not a setting"),
         ];

@@ -60,6 +60,34 @@ fn secrets_are_not_printed() {
 }
 
 #[test]
+fn a_prompt_is_read_from_its_file_and_one_that_cannot_be_is_told_by_setting_and_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("prompt.md");
+    let name = path.display().to_string();
+    let settings = load("", &[("TURNKEEP_COMPACTION_PROMPT_FILE", &name)], &[]).unwrap();
+    let error = || settings.prompt().unwrap_err().to_string();
+    assert!(error().starts_with(&format!("compaction.prompt_file: cannot read {name}: ")), "{}", error());
+    let largest = limits::PROMPT_BYTES_MAX;
+    for (content, problem) in [
+        (b" \n".to_vec(), "is empty".to_owned()),
+        // The last character is cut in two by the bound.
+        ([vec![b'a'; largest], "ä".into()].concat(), format!("has more than the {largest} bytes allowed")),
+        (b"a\xff".to_vec(), "is not UTF-8".to_owned()),
+    ] {
+        std::fs::write(&path, content).unwrap();
+        assert_eq!(error(), format!("compaction.prompt_file: {name} {problem}"));
+    }
+    let prompt = "Sum it up in {{target_tokens}} tokens.\n".to_owned();
+    std::fs::write(&path, &prompt).unwrap();
+    assert_eq!(settings.prompt().unwrap(), Some(prompt));
+    assert_eq!(load("", &[], &["compaction.prompt=b"]).unwrap().prompt().unwrap().as_deref(), Some("b"));
+    assert_eq!(load("", &[], &[]).unwrap().prompt().unwrap(), None);
+    // The one that is built in is such a file.
+    std::fs::write(&path, include_str!("../summary/prompt.md")).unwrap();
+    assert_eq!(settings.prompt().unwrap().as_deref(), Some(crate::summary::prompt::PROMPT));
+}
+
+#[test]
 fn every_scalar_can_be_given_and_wrong_values_name_their_origin() {
     for (path, kind) in SCALARS {
         let wrong = load("", &[(&variable_of_setting(path), "?")], &[]);

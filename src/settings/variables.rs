@@ -56,11 +56,14 @@ pub(super) const SCALARS: &[(&str, Kind)] = &[
     ("compaction.slot_percent", Kind::Integer),
     ("compaction.slot_tokens_min", Kind::Integer),
     ("compaction.slot_tokens_max", Kind::Integer),
+    ("compaction.ledger_percent", Kind::Integer),
+    ("compaction.pins_percent", Kind::Integer),
     ("compaction.wait_seconds", Kind::Integer),
     ("compaction.ceiling_percent", Kind::Integer),
     ("compaction.floor_percent", Kind::Integer),
     ("compaction.pin_statements", Kind::Boolean),
     ("compaction.prompt", Kind::Text),
+    ("compaction.prompt_file", Kind::Text),
     ("summarizer.api", Kind::Text),
     ("summarizer.endpoint", Kind::Text),
     ("summarizer.model", Kind::Text),
@@ -72,6 +75,9 @@ pub(super) const SCALARS: &[(&str, Kind)] = &[
     ("summarizer.key_header", Kind::Text),
     ("summarizer.connect_seconds", Kind::Integer),
     ("summarizer.attempt_seconds", Kind::Integer),
+    ("summarizer.cooldown_seconds", Kind::Integer),
+    ("summarizer.breaker_failures", Kind::Integer),
+    ("summarizer.breaker_seconds", Kind::Integer),
     ("log.format", Kind::Text),
     ("log.level", Kind::Text),
 ];
@@ -196,8 +202,26 @@ mod tests {
                 Some("slot_tokens_max: must be at least compaction.slot_tokens_min, which is 2000"),
             ),
             (&["snip_over_characters=1499"], Some("snip_over_characters: must be at least 1500")),
+            (&["pins_percent=26"], Some("pins_percent: must be 0 to 25")),
+            (&["ledger_percent=51"], Some("ledger_percent: must be 0 to 50")),
+            (
+                &["target_percent=15"],
+                Some(
+                    "target_percent: must be more than what compaction.pins_percent and slot_percent allow, 15",
+                ),
+            ),
+            (
+                &["target_percent=38", "pins_percent=25", "slot_percent=100"],
+                Some(
+                    "target_percent: must be more than what compaction.pins_percent and slot_percent allow, 38",
+                ),
+            ),
+            (&["prompt= "], Some("prompt: is empty")),
+            (&["prompt=a", "prompt_file=b"], Some("prompt_file: and compaction.prompt are both given")),
+            (&["target_percent=39", "pins_percent=25", "slot_percent=100", "ledger_percent=50"], None),
+            (&["target_percent=1", "pins_percent=0", "slot_percent=0", "ledger_percent=0"], None),
             (&["snip_percent=70", "prepare_percent=70", "target_percent=70"], None),
-            (&["collapse_percent=100", "snip_percent=0", "target_percent=0", "slot_tokens_max=2000"], None),
+            (&["collapse_percent=100", "snip_percent=0", "target_percent=16", "slot_tokens_max=2000"], None),
         ];
         for (flags, problem) in cases {
             let flags: Vec<_> = flags.iter().map(|flag| format!("compaction.{flag}")).collect();

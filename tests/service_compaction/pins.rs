@@ -5,6 +5,7 @@ use super::*;
 on_embedded_backend!(
     pins_that_code_found_and_that_give_way_are_losses,
     a_callers_pin_makes_those_give_way_that_code_found,
+    pins_may_take_the_share_that_the_operator_sets,
 );
 
 async fn pins_that_code_found_and_that_give_way_are_losses(backend: Backend) {
@@ -68,5 +69,25 @@ async fn a_callers_pin_makes_those_give_way_that_code_found(backend: Backend) {
     let window = service.window(SESSION).await.payloads().concat();
     for (number, pin) in found.iter().enumerate() {
         assert_eq!(window.contains(&pin.text), number + left.len() > found.len(), "{}", pin.text);
+    }
+}
+
+async fn pins_may_take_the_share_that_the_operator_sets(backend: Backend) {
+    let text = "pinned ".repeat(500);
+    // Of 3,000 tokens that are usable.
+    for (percent, most) in [(0, Some(0)), (10, Some(300)), (25, None)] {
+        let service =
+            Service::start_with(&backend, |settings| settings.compaction.pins_percent = percent).await;
+        let id = format!("share-{percent}");
+        service.create(&id, of_path(OpenaiChat, pb::CompressionPath::Batch, CONTEXT)).await;
+        let pin = pb::Pin { name: "own".to_owned(), text: text.clone(), seq: 0 };
+        let request = pb::PutPinRequest { parent: format!("sessions/{id}"), pin: Some(pin) };
+        let refused = answer(service.client.memory.clone().put_pin(request).await).err();
+        let said = most.map(|most| format!("at most {most} are allowed"));
+        match (refused, said) {
+            (Some(refusal), Some(said)) => assert!(refusal.message.contains(&said), "{}", refusal.message),
+            (refusal, said) => assert!(refusal.is_none() && said.is_none(), "{percent} %: {refusal:?}"),
+        }
+        service.stop().await;
     }
 }

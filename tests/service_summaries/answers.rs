@@ -13,6 +13,8 @@ on_embedded_backend!(
     a_model_with_a_small_window_is_given_both_ends,
     what_was_injected_stands_within_the_frame_and_nowhere_else,
     a_model_behind_the_other_api_summarizes,
+    a_model_is_told_what_the_file_of_the_operator_says,
+    the_ledger_has_the_share_that_the_operator_sets,
 );
 
 /// Ends the frame that stands for the earlier part.
@@ -182,4 +184,64 @@ async fn a_model_behind_the_other_api_summarizes(backend: Backend) {
     let slot = window.items.iter().position(|item| item.origin() == ItemOrigin::Summary).unwrap();
     assert!(window.payloads()[slot].contains("count to a hundred"));
     assert!(!window.payloads().concat().contains("signature"), "what it thought is not in it");
+}
+
+async fn a_model_is_told_what_the_file_of_the_operator_says(backend: Backend) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("prompt.md");
+    std::fs::write(&file, "Sum it up in {{target_tokens}} tokens, between {{fence}}.\n{{instructions}}\n")
+        .unwrap();
+    let llm = Llm::start([summary("count to a hundred")]).await;
+    let service = Service::start_with(&backend, |settings| {
+        with_models(&llm.url)(settings);
+        settings.compaction.prompt_file = Some(file);
+    })
+    .await;
+    service.create("s", session(OpenaiChat, CONTEXT)).await;
+    service.append(SESSION, &[user(OpenaiChat, "count to a hundred")]).await;
+    let number = work_until(&service, OpenaiChat, CompactionKind::Summarize, 0).await;
+    let request = llm.received().remove(0);
+    let system = request.body["messages"][0]["content"].as_str().unwrap();
+    let source = request.body["messages"][1]["content"].as_str().unwrap();
+    let fence = source.split_whitespace().next().unwrap();
+    // Of an eighth of 3,000 tokens the ledger may have 112.
+    assert_eq!(system, format!("Sum it up in 263 tokens, between {fence}."));
+    // So are workers' own.
+    for number in number..number + 8 {
+        service.append(SESSION, &step(OpenaiChat, number, &short())).await;
+    }
+    let request =
+        pb::PlanCompactionRequest { session: SESSION.to_owned(), instructions: "Be brief.".to_owned() };
+    let plan = answer(service.client.transcripts.clone().plan_compaction(request).await).unwrap();
+    let system = plan.plan.unwrap().system;
+    assert!(system.starts_with("Sum it up in 263 tokens") && system.ends_with("\nBe brief."), "{system}");
+}
+
+async fn the_ledger_has_the_share_that_the_operator_sets(backend: Backend) {
+    let counter = TokenCounter::new(WireFormat::OpenaiChat, Tokenizer::O200k);
+    let steps = (0..60).flat_map(|number| {
+        let [call, result] = <[String; 2]>::try_from(step(OpenaiChat, number, &short())).unwrap();
+        let arguments = format!(r#""{{\"path\":\"src/module_{number}.rs\"}}""#);
+        [call.replace(r#""{}""#, &arguments).replace("shell", "read_file"), result]
+    });
+    let said: Vec<_> = [user(OpenaiChat, "read all")].into_iter().chain(steps).collect();
+    let mut taken = Vec::new();
+    // Of an eighth of 6,000 tokens that are usable.
+    for (percent, most) in [(0, 0), (10, 75), (50, 375)] {
+        let service =
+            Service::start_with(&backend, |settings| settings.compaction.ledger_percent = percent).await;
+        let (id, name) = (format!("share-{percent}"), format!("sessions/share-{percent}"));
+        service.create(&id, session(OpenaiChat, 8_000)).await;
+        service.append(&name, &said).await;
+        assert_accepted(OpenaiChat, &service.window(&name).await);
+        let request = pb::ListCompactionsRequest { parent: name.clone(), ..Default::default() };
+        let listed = answer(service.client.transcripts.clone().list_compactions(request).await).unwrap();
+        let collapse = &listed.compactions[0];
+        assert_eq!(collapse.kind(), CompactionKind::Collapse);
+        let tokens = counter.count_text(&collapse.ledger);
+        assert!(tokens <= most, "{tokens} at {percent} %: {}", collapse.ledger);
+        taken.push(tokens);
+        service.stop().await;
+    }
+    assert!(taken[0] == 0 && taken[1] > 20 && taken[2] > taken[1] * 2, "{taken:?}");
 }
