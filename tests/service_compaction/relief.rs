@@ -14,6 +14,7 @@ on_embedded_backend!(
     a_look_at_the_whole_log_changes_no_window,
     a_window_in_memory_is_served_while_the_object_store_is_down,
     an_undo_that_leaves_no_room_for_the_pins_since_is_refused,
+    calls_without_results_are_one_step_that_may_not_fit,
 );
 
 fn system(text: &str) -> String {
@@ -243,4 +244,40 @@ async fn an_undo_that_leaves_no_room_for_the_pins_since_is_refused(backend: Back
     let request = pb::DeletePinRequest { parent: SESSION.to_owned(), pin: "rule".to_owned() };
     answer(service.client.memory.clone().delete_pin(request).await).unwrap();
     answer(service.client.transcripts.clone().undo_compaction(undo).await).unwrap();
+}
+
+async fn calls_without_results_are_one_step_that_may_not_fit(backend: Backend) {
+    let service = Service::start(&backend).await;
+    let tool = |number: usize| format!("look_at_number_{number}");
+    for format in STRUCTURED {
+        for with_results in [false, true] {
+            let id = format!("s{}-{with_results}", format as i32);
+            let name = format!("sessions/{id}");
+            service.create(&id, of_path(format, pb::CompressionPath::Batch, 1_000)).await;
+            service.append(&name, &[user(format, "look at all")]).await;
+            for number in 0..45 {
+                service.append(&name, &[call(format, &format!("call_{number}"), &tool(number))]).await;
+            }
+            if with_results {
+                let results = (0..45).map(|at| result(format, &format!("call_{at}"), &tool(at), "ok"));
+                service.append(&name, &results.collect::<Vec<_>>()).await;
+            }
+            for close_pending in [false, true] {
+                let request = pb::RestoreTranscriptRequest {
+                    session: name.clone(),
+                    close_pending,
+                    ..Default::default()
+                };
+                let refused = service.try_restore(request).await.err().map(|refusal| refusal.reason);
+                // There each call is a step of its own.
+                let expected = (format != OpenaiChat).then(|| "WINDOW_CANNOT_FIT".to_owned());
+                assert_eq!(refused, expected, "{format:?}, closed: {close_pending}");
+            }
+            // It is no longer the newest, and leaves.
+            service.append(&name, &[user(format, "go on")]).await;
+            let window = service.window(&name).await;
+            assert_accepted(format, &window);
+            assert_eq!(window.header.fits, Some(true));
+        }
+    }
 }
