@@ -50,7 +50,7 @@ async fn a_callers_pin_makes_those_give_way_that_code_found(backend: Backend) {
     }
     work(&service, OpenaiChat, 0..20).await;
     let pins = async || {
-        let request = pb::ListPinsRequest { parent: SESSION.to_owned(), ..Default::default() };
+        let request = pb::ListPinsRequest { parent: SESSION.to_owned() };
         answer(service.client.memory.clone().list_pins(request).await).unwrap().pins
     };
     let found = pins().await;
