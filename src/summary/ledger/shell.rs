@@ -158,7 +158,7 @@ impl Run {
         self.does_something |= !is_look;
         self.shows_other |= !(is_look && (shows_nothing_else(name) || simple.is_fed));
         // What these leave need not be another than it was.
-        self.is_doubtful |= matches!(name, "touch") || is_formatter(name);
+        self.is_doubtful |= matches!(name, "touch" | "sed" | "perl") || is_formatter(name);
         match name {
             "cd" | "pushd" | "popd" => self.go(simple, name, rest),
             "git" => {
