@@ -39,6 +39,7 @@ mod search_output;
 mod sessions;
 mod snapshot;
 mod summaries;
+mod summarize_now;
 mod sweep;
 mod upkeep;
 mod window_state;

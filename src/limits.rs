@@ -325,15 +325,18 @@ pub const SUMMARIZER_SOURCE_TOKENS: u64 = 100_000;
 pub const SUMMARIZER_SOURCE_TOKENS_MIN: u64 = 400;
 /// How long a summary that is made in the background may take.
 pub const SUMMARIZER_CLAIM: Duration = Duration::from_mins(5);
-/// Longest that a restore waits for a summary: its call may take two minutes, and has to
+/// Longest that a restore, or who asks for one, waits for a summary: its call may take two minutes, and has to
 /// answer without one if need be.
 pub const SUMMARY_WAIT_MAX: Duration = Duration::from_secs(90);
 /// Longest prompt that an operator gives summarizers, in bytes: ten times the built-in one.
 pub const PROMPT_BYTES_MAX: usize = 32 * KIB;
+/// Time of a call for a summary in which no model is waited for any more, if a quarter of
+/// it is not less.
+pub const COMPACT_RESERVE: Duration = Duration::from_secs(5);
 /// How long a session gets no summary after one failed, unless the operator sets it.
 pub const SUMMARIZER_COOLDOWN: Duration = Duration::from_mins(5);
-/// Failures in a row after which no summaries are asked for at all for a while, unless
-/// the operator sets another number.
+/// Failures of the provider in a row after which no summaries are asked for at all for a
+/// while, unless the operator sets another number.
 pub const SUMMARIZER_FAILURES_MAX: u32 = 5;
 /// That while, unless the operator sets it.
 pub const SUMMARIZER_BREAK: Duration = Duration::from_mins(1);

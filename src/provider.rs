@@ -159,6 +159,13 @@ impl ProviderFailure {
         Self { class, status: None, message, request_id: None, retry_after: None, usage: None, attempts: 0 }
     }
 
+    /// Whether another call would fail as this one did, whatever it asks for.
+    pub fn is_of_provider(&self) -> bool {
+        self.may_pass()
+            || matches!(self.class, FailureClass::Auth | FailureClass::Quota)
+            || self.status.is_some_and(|status| status == 429 || status >= 500)
+    }
+
     /// Whether the same call may succeed a little later.
     fn may_pass(&self) -> bool {
         matches!(self.class, FailureClass::RateLimit | FailureClass::Overloaded | FailureClass::Network)

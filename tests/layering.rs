@@ -110,6 +110,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::search_output", &["engine::output_blob", "engine::pattern", "engine::read_output"]),
     ("engine::sessions", &["engine::persist"]),
     ("engine::snapshot", &["engine::persist"]),
+    ("engine::summarize_now", &["engine::compact", "engine::interactive", "engine::summaries"]),
     ("engine::sweep", &["engine::keys", "engine::upkeep"]),
     ("engine::window_state", &["engine::log"]),
     ("format::anthropic", &["format::json", "format::parts", "format::reading"]),

@@ -17,6 +17,8 @@ mod service;
 
 #[path = "service_summaries/answers.rs"]
 mod answers;
+#[path = "service_summaries/asked.rs"]
+mod asked;
 #[path = "service_summaries/relief.rs"]
 mod relief;
 #[path = "service_summaries/replicas.rs"]

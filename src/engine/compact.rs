@@ -17,9 +17,10 @@ use crate::tokens::catalogue;
 use crate::window::{Deepening, Window, last_messages, least_tokens, opening, truncate};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How a window is made smaller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Strategy {
     /// The oldest steps leave until it has at most so many tokens with its preamble;
     /// if not given, the floor of truncation.
@@ -31,6 +32,14 @@ pub enum Strategy {
     LastMessages {
         /// How many.
         messages: u64,
+    },
+    /// A summary takes the place of all but the newest steps, or an extract if there is
+    /// none in time.
+    Summarize {
+        /// What is added to the prompt.
+        instructions: String,
+        /// How long the model may take.
+        wait: Duration,
     },
 }
 
@@ -89,13 +98,12 @@ impl Engine {
     }
 
     async fn compact_detached(&self, request: &CompactRequest) -> Result<Option<RecordedState>, Error> {
-        let key = &request.key;
+        let (key, expected) = (&request.key, request.expected_version);
+        if let Strategy::Summarize { instructions, wait } = &request.strategy {
+            return Box::pin(self.summarize_now(key, instructions, *wait, expected)).await;
+        }
         self.revise_window(key, |tip, assembled| {
-            if let Some(expected) = request.expected_version.filter(|expected| *expected != tip.head.version)
-            {
-                let current = tip.head.version;
-                return Err(Error::VersionMismatch { session: key.session.clone(), expected, current });
-            }
+            expect_version(key, expected, tip)?;
             let window = assembled.assembler.window(false);
             match request.strategy {
                 Strategy::Truncate { target_tokens } => {
@@ -112,6 +120,7 @@ impl Engine {
                     Ok(last_messages(&window, messages)
                         .map(|cut| proposal(assembled, cut, None, "asked for")))
                 }
+                Strategy::Summarize { .. } => Ok(None),
             }
         })
         .await
@@ -389,6 +398,15 @@ impl Engine {
             Ok(Some(Proposal { undone: Some(number), ..Proposal::keeping_all(kind, state, cause) }))
         });
         undone.await?.ok_or_else(|| Error::CompactionNotFound { session: key.session.clone(), number })
+    }
+}
+
+/// Fails if a session has not the version that it must have.
+pub(super) fn expect_version(key: &SessionKey, expected: Option<Version>, tip: &Tip) -> Result<(), Error> {
+    let current = tip.head.version;
+    match expected.filter(|expected| *expected != current) {
+        None => Ok(()),
+        Some(expected) => Err(Error::VersionMismatch { session: key.session.clone(), expected, current }),
     }
 }
 

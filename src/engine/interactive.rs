@@ -2,7 +2,7 @@
 //! snipped; then the middle is summarized, in the background if there is time; then
 //! all but the last steps gives way to what code extracts.
 
-use super::compact::Proposal;
+use super::compact::{Proposal, expect_version};
 use super::leaving::Text;
 use super::summaries::{SummaryTask, report};
 use super::{Engine, Error, compute};
@@ -22,7 +22,7 @@ use crate::summary::ledger::stale_results;
 use crate::window::{Window, cut_before, shown_entries, snippable, snips};
 use std::time::Duration;
 
-/// How the summarizer fared of late, in this process.
+/// How the summarizer's provider fared of late, in this process.
 #[derive(Debug, Default)]
 pub(super) struct SummarizerHealth {
     failures: u32,
@@ -46,18 +46,54 @@ struct Prepared {
 }
 
 /// A summary of what comes before an entry, or why there is none.
-struct Summarized {
-    branch: BranchId,
+pub(super) struct Summarized {
+    pub(super) branch: BranchId,
     /// Where the window began that it was made from.
-    base: Seq,
+    pub(super) base: Seq,
     /// The first entry that is to stay.
-    first_kept: Seq,
-    text: Result<String, String>,
-    report: SummarizerReport,
+    pub(super) first_kept: Seq,
+    pub(super) text: Result<String, String>,
+    pub(super) report: SummarizerReport,
+}
+
+/// How a summary is to be made.
+#[derive(Clone, Copy)]
+pub(super) struct Ask<'a> {
+    /// What is added to the prompt.
+    pub(super) instructions: &'a str,
+    /// Whether it is made however full the window is, and for who asks alone.
+    pub(super) is_forced: bool,
+    /// Whether there is so little time that to run out of it says nothing of the provider.
+    pub(super) is_hurried: bool,
+    pub(super) deadline: Deadline,
+}
+
+impl Ask<'static> {
+    /// If the window wants one.
+    fn if_due(deadline: Deadline) -> Self {
+        Self { instructions: "", is_forced: false, is_hurried: false, deadline }
+    }
+}
+
+/// How a summary is to be put in place.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Terms {
+    /// Whether a caller asked for it: then only if the window gets smaller by it.
+    pub(super) is_asked_for: bool,
+    /// The version that the session must have.
+    pub(super) expected_version: Option<Version>,
+}
+
+/// What an attempt at a summary says of the provider.
+#[derive(Clone, Copy)]
+enum Provider {
+    Answers,
+    Fails,
+    Unknown,
 }
 
 /// What became of an attempt at a summary.
-enum Claimed {
+pub(super) enum Claimed {
     /// It was made, and waits to be adopted.
     Kept,
     /// It failed, or another has the claim by now: nobody else will put this in place.
@@ -69,13 +105,13 @@ enum Claimed {
 }
 
 /// Stands for whoever holds a claim after a failure.
-const FAILED: &str = "failed";
+pub(super) const FAILED: &str = "failed";
 
 /// Why an answer that reached its limit is not taken.
 const CUT_OFF: &str = "the summary was cut off at the limit of the output";
 
 /// Pause between looks whether a summary that another makes is there.
-const SUMMARY_POLL: Duration = Duration::from_millis(100);
+pub(super) const SUMMARY_POLL: Duration = Duration::from_millis(100);
 
 fn first_kept(state: &WindowState) -> Seq {
     state.cut.as_ref().map_or(Seq(0), |cut| cut.first_kept)
@@ -193,27 +229,33 @@ impl Engine {
         let options = &self.inner.options.compaction;
         let over = |share| percent(room.usable(), share);
         let most = over(if is_stalled { 100 } else { options.collapse_percent });
-        if filled <= over(options.summarize_percent) || self.adopt(key).await? || filled <= most {
+        if filled <= over(options.summarize_percent)
+            || self.adopt(key, Terms::default()).await?.is_some()
+            || filled <= most
+        {
             return Ok(());
         }
         let deadline = Deadline::after(options.wait());
         while !is_stalled && self.may_summarize() && !deadline.left().is_zero() {
             let (engine, claimer) = (self.clone(), key.clone());
             // A caller that goes leaves no claim behind for which others would wait.
-            let claimed = self.detached(async move { engine.claimed_summary(&claimer, deadline).await });
+            let claimed =
+                self.detached(async move { engine.claimed_summary(&claimer, Ask::if_due(deadline)).await });
             match claimed.await? {
-                Claimed::Kept => return self.adopt(key).await.map(drop),
-                Claimed::Made(made) => return self.replace_middle(key, *made).await.map(drop),
+                Claimed::Kept => return self.adopt(key, Terms::default()).await.map(drop),
+                Claimed::Made(made) => {
+                    return self.replace_middle(key, *made, Terms::default()).await.map(drop);
+                }
                 Claimed::Nothing => break,
                 Claimed::ByOthers => {
                     clock::sleep(SUMMARY_POLL).await;
-                    if self.adopt(key).await? {
+                    if self.adopt(key, Terms::default()).await?.is_some() {
                         return Ok(());
                     }
                 }
             }
         }
-        let task = self.summary_task(key, "", SUMMARIZER_SOURCE_TOKENS).await?;
+        let task = self.summary_task(key, "", SUMMARIZER_SOURCE_TOKENS, false).await?;
         let Some(task) = task.filter(|task| task.filled > most) else { return Ok(()) };
         let (why, is_wanting) = match () {
             () if is_stalled => ("summaries brought no relief", false),
@@ -225,26 +267,29 @@ impl Engine {
         let report = SummarizerReport { failure, ..SummarizerReport::default() };
         let SummaryTask { branch, base, first_kept, .. } = task;
         let made = Summarized { branch, base, first_kept, text: Err(why.to_owned()), report };
-        self.replace_middle(key, made).await.map(drop)
+        self.replace_middle(key, made, Terms::default()).await.map(drop)
     }
 
     /// Puts a summary or, if there is none, an extract in place of what comes before
     /// an entry, if the window still begins where it did.
-    async fn replace_middle(
+    pub(super) async fn replace_middle(
         &self,
         key: &SessionKey,
         made: Summarized,
+        terms: Terms,
     ) -> Result<Option<RecordedState>, Error> {
         let (kind, text, cause) = match &made.text {
             Ok(text) => {
                 let covers = Seq(made.first_kept.0.saturating_sub(1));
                 let text = Text::Summary { text: text.clone(), covers };
-                (StateKind::Summarize, text, "summarized".to_owned())
+                let cause = if terms.is_asked_for { "summarized: asked for" } else { "summarized" };
+                (StateKind::Summarize, text, cause.to_owned())
             }
             Err(failure) => (StateKind::Collapse, Text::Extract, format!("extracted: {failure}")),
         };
         let is_of_model = made.text.is_ok() || made.report != SummarizerReport::default();
         self.revise_window(key, |tip, assembled| {
+            expect_version(key, terms.expected_version, tip)?;
             if tip.head.branch != made.branch || first_kept(&assembled.state) != made.base {
                 return Ok(None);
             }
@@ -258,7 +303,7 @@ impl Engine {
             });
             Ok(Some(Proposal {
                 tokens_max,
-                must_win: kind == StateKind::Collapse,
+                must_win: terms.is_asked_for || kind == StateKind::Collapse,
                 text: text.clone(),
                 summarizer: is_of_model.then(|| made.report.clone()),
                 ..Proposal::keeping_all(kind, state, cause.clone())
@@ -269,16 +314,16 @@ impl Engine {
 
     /// Adopts the summary that was prepared, if there is one that still goes with the
     /// window.
-    async fn adopt(&self, key: &SessionKey) -> Result<bool, Error> {
+    pub(super) async fn adopt(&self, key: &SessionKey, terms: Terms) -> Result<Option<RecordedState>, Error> {
         let Some((token, Some(body))) = self.inner.meta.pending_summary(key).await? else {
-            return Ok(false);
+            return Ok(None);
         };
         let adopted = match serde_json::from_str(&body) {
             Ok(Prepared { branch, first_kept: base, kept, text, report }) => {
                 let made = Summarized { branch, base, first_kept: kept, text: Ok(text), report };
-                self.replace_middle(key, made).await?.is_some()
+                self.replace_middle(key, made, terms).await?
             }
-            Err(_) => false,
+            Err(_) => None,
         };
         self.inner.meta.drop_summary(key, &token).await?;
         Ok(adopted)
@@ -294,14 +339,14 @@ impl Engine {
         };
         // It saves the claim; under that it is looked at again.
         if !is_stalled && self.may_summarize() {
-            self.claimed_summary(key, Deadline::after(SUMMARIZER_CLAIM)).await?;
+            self.claimed_summary(key, Ask::if_due(Deadline::after(SUMMARIZER_CLAIM))).await?;
         }
         Ok(())
     }
 
     /// Claims the making of a summary, has it made, and keeps it for whoever needs it
     /// first.
-    async fn claimed_summary(&self, key: &SessionKey, deadline: Deadline) -> Result<Claimed, Error> {
+    async fn claimed_summary(&self, key: &SessionKey, ask: Ask<'_>) -> Result<Claimed, Error> {
         let meta = self.inner.meta.as_ref();
         let now = self.now();
         let token = self.inner.entropy.id(now);
@@ -310,7 +355,7 @@ impl Engine {
             let has_failed = standing.is_some_and(|(token, body)| token == FAILED && body.is_none());
             return Ok(if has_failed { Claimed::Nothing } else { Claimed::ByOthers });
         }
-        let claimed = self.summary_under_claim(key, &token, deadline).await;
+        let claimed = self.summary_under_claim(key, &token, ask).await;
         if claimed.is_err()
             && let Err(error) = meta.drop_summary(key, &token).await
         {
@@ -319,16 +364,17 @@ impl Engine {
         claimed
     }
 
-    /// Has a summary made under a claim, and keeps it. After an error the claim stands.
-    async fn summary_under_claim(
+    /// Has a summary made under a claim, and keeps it, unless it is forced. After an error
+    /// the claim stands, and with one that is not kept.
+    pub(super) async fn summary_under_claim(
         &self,
         key: &SessionKey,
         token: &str,
-        deadline: Deadline,
+        ask: Ask<'_>,
     ) -> Result<Claimed, Error> {
         let meta = self.inner.meta.as_ref();
-        let Some(made) = clock::deadline(deadline.left(), self.summarize(key, deadline)).await else {
-            self.note_summarizer(false);
+        let Some(made) = clock::deadline(ask.deadline.left(), self.summarize(key, ask)).await else {
+            self.note_summarizer(false, if ask.is_hurried { Provider::Unknown } else { Provider::Fails });
             self.rest(key, token, "no summary in time").await?;
             return Ok(Claimed::Nothing);
         };
@@ -340,6 +386,9 @@ impl Engine {
             self.rest(key, token, &made.report.failure).await?;
             return Ok(Claimed::Made(Box::new(made)));
         };
+        if ask.is_forced {
+            return Ok(Claimed::Made(Box::new(made)));
+        }
         let prepared = Prepared {
             branch: made.branch.clone(),
             first_kept: made.base,
@@ -366,16 +415,17 @@ impl Engine {
 
     /// Has a model summarize all but the newest steps. Nothing is locked meanwhile.
     /// Nothing if there is nothing to summarize.
-    async fn summarize(&self, key: &SessionKey, deadline: Deadline) -> Result<Option<Summarized>, Error> {
+    async fn summarize(&self, key: &SessionKey, ask: Ask<'_>) -> Result<Option<Summarized>, Error> {
         let Some(models) = self.inner.options.summarizer.as_deref() else { return Ok(None) };
-        let Some(task) = self.summary_task(key, "", models.source_tokens).await? else { return Ok(None) };
+        let task = self.summary_task(key, ask.instructions, models.source_tokens, ask.is_forced).await?;
+        let Some(task) = task else { return Ok(None) };
         // No answer would be shorter; asked all the same, the model would seem to fail. And
         // another replica may have put one in place since this was begun.
-        if task.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN || !task.is_due {
+        if task.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN || !(task.is_due || ask.is_forced) {
             return Ok(None);
         }
-        let answered = models.model_for(task.source_tokens).complete(&task.request, deadline).await;
-        let (mut report, text) = match answered {
+        let answered = models.model_for(task.source_tokens).complete(&task.request, ask.deadline).await;
+        let (mut report, text, provider) = match answered {
             Ok(answer) => {
                 let mut report = report(&answer.usage);
                 // The state of the work comes last.
@@ -385,13 +435,17 @@ impl Engine {
                     report.unsupported = unsupported;
                     answer.text
                 });
-                (report, text)
+                (report, text, Provider::Answers)
             }
             Err(failure) => {
-                (failure.usage.as_deref().map(report).unwrap_or_default(), Err(failure.to_string()))
+                let is_out_of_time = ask.is_hurried && ask.deadline.left().is_zero();
+                let is_of_provider = failure.is_of_provider() && !is_out_of_time;
+                let provider = if is_of_provider { Provider::Fails } else { Provider::Unknown };
+                let report = failure.usage.as_deref().map(report).unwrap_or_default();
+                (report, Err(failure.to_string()), provider)
             }
         };
-        self.note_summarizer(text.is_ok());
+        self.note_summarizer(text.is_ok(), provider);
         report.failure = text.as_ref().err().cloned().unwrap_or_default();
         let SummaryTask { branch, base, first_kept, .. } = task;
         Ok(Some(Summarized { branch, base, first_kept, text, report }))
@@ -405,7 +459,7 @@ impl Engine {
         key: &SessionKey,
         instructions: &str,
     ) -> Result<Option<SummaryTask>, Error> {
-        self.summary_task(key, instructions, SUMMARIZER_SOURCE_TOKENS).await
+        self.summary_task(key, instructions, SUMMARIZER_SOURCE_TOKENS, false).await
     }
 
     /// Puts the summary that a worker's model made in place of what it is of, if the
@@ -421,7 +475,8 @@ impl Engine {
         let (engine, key) = (self.clone(), key.clone());
         self.detached(async move {
             let stale = || Error::invalid("plan", "is of a window that has changed since; plan again");
-            let task = engine.summary_task(&key, "", SUMMARIZER_SOURCE_TOKENS).await?.ok_or_else(stale)?;
+            let task = engine.summary_task(&key, "", SUMMARIZER_SOURCE_TOKENS, false).await?;
+            let task = task.ok_or_else(stale)?;
             // What was planned before a rewind may be of entries that are gone.
             let is_of_branch = (task.branch_since..=task.version).contains(&version);
             if task.base != base || !is_of_branch {
@@ -431,13 +486,13 @@ impl Engine {
             let report = SummarizerReport { unsupported, ..report(&usage) };
             let made =
                 Summarized { branch: task.branch.clone(), base, first_kept: first, text: Ok(text), report };
-            engine.replace_middle(&key, made).await?.ok_or_else(stale)
+            engine.replace_middle(&key, made, Terms::default()).await?.ok_or_else(stale)
         })
         .await
     }
 
     /// Whether the summarizer is there and has not failed too often of late.
-    fn may_summarize(&self) -> bool {
+    pub(super) fn may_summarize(&self) -> bool {
         let health = self.inner.summarizer_health.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let now = self.now();
         // A clock that is set back makes it no longer.
@@ -446,19 +501,23 @@ impl Engine {
         self.inner.options.summarizer.is_some() && !is_closed
     }
 
-    fn note_summarizer(&self, succeeded: bool) {
+    /// Notes how an attempt went. An answer that is refused, and a request that the
+    /// provider does not take, are their session's matter: other sessions go on.
+    fn note_summarizer(&self, succeeded: bool, provider: Provider) {
         let outcome = if succeeded { "ok" } else { "failed" };
         metrics::counter!("turnkeep_summaries_total", "outcome" => outcome).increment(1);
         let mut health =
             self.inner.summarizer_health.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if succeeded {
-            *health = SummarizerHealth::default();
-            return;
-        }
-        health.failures = health.failures.saturating_add(1);
-        let patience = self.inner.options.patience;
-        if health.failures >= patience.failures {
-            health.closed_until = Some(self.now().plus(patience.pause));
+        match provider {
+            Provider::Answers => *health = SummarizerHealth::default(),
+            Provider::Unknown => {}
+            Provider::Fails => {
+                health.failures = health.failures.saturating_add(1);
+                let patience = self.inner.options.patience;
+                if health.failures >= patience.failures {
+                    health.closed_until = Some(self.now().plus(patience.pause));
+                }
+            }
         }
     }
 }

@@ -117,7 +117,7 @@ impl Engine {
     }
 
     /// After a compaction that was asked for: what keeps the window over what was asked.
-    pub async fn shortfall(&self, key: &SessionKey, strategy: Strategy) -> Result<Option<Stall>, Error> {
+    pub async fn shortfall(&self, key: &SessionKey, strategy: &Strategy) -> Result<Option<Stall>, Error> {
         let (tip, _, live) = self.current(key).await?;
         let assembled = live.lock();
         let window = assembled.assembler.window(false);
@@ -126,7 +126,7 @@ impl Engine {
             Strategy::Truncate { target_tokens } => {
                 target_tokens.or_else(|| Some(self.inner.options.compaction.floor(tip.room()?)))
             }
-            Strategy::LastMessages { .. } => None,
+            Strategy::LastMessages { .. } | Strategy::Summarize { .. } => None,
         };
         let Some(limit_tokens) = target else { return Ok(self.stall_of(&tip, &assembled)) };
         let preamble_tokens = tip.head.preamble_tokens;

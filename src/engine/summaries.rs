@@ -43,12 +43,14 @@ pub struct SummaryTask {
 impl Engine {
     /// What is to be summarized of a session's window: all but the newest steps.
     /// Nothing if there is nothing else. `more` is added to the prompt; `source_max` are
-    /// the tokens that the source may have.
+    /// the tokens that the source may have. If it is forced, something leaves however few
+    /// tokens the window has: what stays is measured by it.
     pub(super) async fn summary_task(
         &self,
         key: &SessionKey,
         more: &str,
         source_max: u64,
+        is_forced: bool,
     ) -> Result<Option<SummaryTask>, Error> {
         let (tip, at, live) = self.current(key).await?;
         let Some(room) = tip.room() else {
@@ -60,7 +62,11 @@ impl Engine {
             let window = assembled.assembler.window(false);
             let filled = window.tokens().saturating_add(tip.head.preamble_tokens);
             let is_stalled = self.stall_of(&tip, &assembled).is_some();
-            (is_stalled, assembled.state.clone(), filled, tail(&window, options.tail_tokens(room)))
+            let mut stays = options.tail_tokens(room);
+            if is_forced {
+                stays = stays.min(percent(window.tokens(), options.tail_percent));
+            }
+            (is_stalled, assembled.state.clone(), filled, tail(&window, stays))
         };
         let Some(cut) = cut else { return Ok(None) };
         let old = before.cut.clone().unwrap_or_default();

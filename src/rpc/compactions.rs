@@ -3,17 +3,23 @@
 use super::transcript_service::Transcripts;
 use super::{convert, pages, pb};
 use crate::engine::{CompactRequest, Error, Strategy};
-use crate::limits::{SUMMARY_INSTRUCTIONS_BYTES_MAX, TOKENS_MAX};
+use crate::limits::{COMPACT_RESERVE, SUMMARY_INSTRUCTIONS_BYTES_MAX, TOKENS_MAX};
 use crate::model::{AuditLoss, AuditTally, Pin, RecordedState, Seq, SessionId, StateKind, TenantId, Version};
 use crate::store::meta::SessionKey;
+use std::time::Duration;
 
 impl Transcripts {
     pub(super) async fn compact(
         &self,
         request: pb::CompactTranscriptRequest,
+        allowed: Duration,
     ) -> Result<pb::CompactTranscriptResponse, Error> {
         let key = convert::session_key(&self.tenant, "session", &request.session)?;
-        let strategy = match pb::CompactionStrategy::try_from(request.strategy) {
+        let strategy = pb::CompactionStrategy::try_from(request.strategy);
+        if strategy != Ok(pb::CompactionStrategy::Summarize) && !request.instructions.is_empty() {
+            return Err(Error::invalid("instructions", "are for SUMMARIZE: no other strategy asks a model"));
+        }
+        let strategy = match strategy {
             Ok(pb::CompactionStrategy::Unspecified | pb::CompactionStrategy::Truncate) => {
                 if request.target_tokens.is_some_and(|tokens| tokens == 0 || tokens > TOKENS_MAX) {
                     let problem = format!("must be 1 to {TOKENS_MAX}");
@@ -25,16 +31,29 @@ impl Transcripts {
                 return Err(Error::invalid("messages", "must be at least 1"));
             }
             Ok(pb::CompactionStrategy::LastMessages) => Strategy::LastMessages { messages: request.messages },
+            Ok(pb::CompactionStrategy::Summarize) => {
+                if request.target_tokens.is_some() {
+                    let problem = "is not for SUMMARIZE: the settings say what stays";
+                    return Err(Error::invalid("target_tokens", problem));
+                }
+                if request.messages > 0 {
+                    return Err(Error::invalid("messages", "is for LAST_MESSAGES"));
+                }
+                check_instructions(&request.instructions)?;
+                // The extract that may have to take the place needs a little of the time.
+                let wait = allowed.saturating_sub((allowed / 4).min(COMPACT_RESERVE));
+                Strategy::Summarize { instructions: request.instructions, wait }
+            }
             Err(_) => {
                 let problem = format!("is {}, which is not a known strategy", request.strategy);
                 return Err(Error::invalid("strategy", problem));
             }
         };
         let expected_version = request.expected_version.map(Version);
-        let compacted =
-            self.engine.compact(CompactRequest { key: key.clone(), strategy, expected_version }).await?;
+        let compact = CompactRequest { key: key.clone(), strategy: strategy.clone(), expected_version };
+        let compacted = self.engine.compact(compact).await?;
         let compaction = compacted.map(|state| compaction(&key.session, state));
-        let stall = self.engine.shortfall(&key, strategy).await?.map(convert::stall);
+        let stall = self.engine.shortfall(&key, &strategy).await?.map(convert::stall);
         Ok(pb::CompactTranscriptResponse { compaction, stall })
     }
 
@@ -43,10 +62,7 @@ impl Transcripts {
         request: pb::PlanCompactionRequest,
     ) -> Result<pb::PlanCompactionResponse, Error> {
         let key = convert::session_key(&self.tenant, "session", &request.session)?;
-        if request.instructions.len() > SUMMARY_INSTRUCTIONS_BYTES_MAX {
-            let problem = format!("must have at most {SUMMARY_INSTRUCTIONS_BYTES_MAX} bytes");
-            return Err(Error::invalid("instructions", problem));
-        }
+        check_instructions(&request.instructions)?;
         let task = self.engine.plan_compaction(&key, &request.instructions).await?;
         let plan = task.map(|task| pb::CompactionPlan {
             version: task.version.0,
@@ -101,6 +117,14 @@ impl Transcripts {
         let (key, number) = compaction_key(&self.tenant, &request.name)?;
         Ok(compaction(&key.session, self.engine.undo_compaction(&key, number).await?))
     }
+}
+
+fn check_instructions(text: &str) -> Result<(), Error> {
+    if text.len() > SUMMARY_INSTRUCTIONS_BYTES_MAX {
+        let problem = format!("must have at most {SUMMARY_INSTRUCTIONS_BYTES_MAX} bytes");
+        return Err(Error::invalid("instructions", problem));
+    }
+    Ok(())
 }
 
 /// The session and the number in `sessions/{session}/compactions/{number}`.

@@ -1,7 +1,7 @@
 //! `TranscriptService`.
 
 use super::admission::Room;
-use super::observe::observe;
+use super::observe::{allowed, observe};
 use super::{convert, pb, search};
 use crate::engine::{Engine, Error, Input, LogRange, PersistRequest, RestoreRequest};
 use crate::limits::{STEP_KIND_BYTES_MAX, STREAM_CHUNK_BYTES, TOKENS_MAX};
@@ -216,7 +216,8 @@ impl pb::transcript_service_server::TranscriptService for Transcripts {
         &self,
         request: Request<pb::CompactTranscriptRequest>,
     ) -> Result<Response<pb::CompactTranscriptResponse>, Status> {
-        observe("CompactTranscript", Box::pin(self.compact(request.into_inner()))).await
+        let allowed = allowed(request.metadata());
+        observe("CompactTranscript", Box::pin(self.compact(request.into_inner(), allowed))).await
     }
 
     async fn plan_compaction(

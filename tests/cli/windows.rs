@@ -18,7 +18,8 @@ on_embedded_backend!(
     a_window_is_shown_as_lines_and_a_bar,
     a_window_without_a_context_window_is_shown_by_itself,
     what_cannot_be_compacted_is_told_with_its_reason,
-    what_a_compaction_lost_is_told
+    what_a_compaction_lost_is_told,
+    a_summary_is_asked_for_with_instructions,
 );
 
 /// A session `s` of a system message, two questions, and steps after each.
@@ -259,6 +260,14 @@ async fn what_cannot_be_compacted_is_told_with_its_reason(backend: Backend) {
         (&["compact", "s", "--to", "0"], "INVALID_FIELD: target_tokens"),
         (&["compact", "s", "--last", "0"], "INVALID_FIELD: messages"),
         (&["compact", "s", "--last", "1", "--expected-version", "1"], "VERSION_MISMATCH"),
+        (&["compact", "s", "--summarize"], "CONTEXT_WINDOW_UNKNOWN"),
+        (&["compact", "s", "--summarize", "--expected-version", "1"], "VERSION_MISMATCH"),
+        (
+            &["compact", "s", "--summarize", "--instructions", &"x".repeat(9_000)],
+            "INVALID_FIELD: instructions",
+        ),
+        (&["compact", "s", "--summarize", "--last", "1"], "cannot be used with"),
+        (&["compact", "s", "--instructions", "x"], "--summarize"),
         (&["compactions", "show", "s", "7"], "COMPACTION_NOT_FOUND"),
         (&["compactions", "undo", "s", "7"], "COMPACTION_NOT_FOUND"),
         (&["compactions", "list", "s", "--page-token", "x"], "INVALID_FIELD: page_token"),
@@ -267,6 +276,22 @@ async fn what_cannot_be_compacted_is_told_with_its_reason(backend: Backend) {
         let failure = served.run(args).failure();
         assert!(failure.contains(said), "{args:?}: {failure}");
     }
+    served.stop();
+}
+
+async fn a_summary_is_asked_for_with_instructions(backend: Backend) {
+    let llm = Llm::start([Step::ok(&openai_answer("## Goal\ncount in twos", "stop"))]).await;
+    let endpoint = format!("summarizer.endpoint={}", llm.url);
+    let flags = ["summarizer.api=openai", &endpoint, "summarizer.model=m"];
+    let served = Served::start(&backend.variables(), &flags).await;
+    import(&backend, &served, &["--context-window", "100000", "--max-output", "1000"]);
+    let told = served.run(&["compact", "s", "--summarize", "--instructions", "Mind the odd ones."]).output();
+    assert!(told.starts_with("sessions/s/compactions/1 summarize "), "{told}");
+    let shown = one(served.run(&["compactions", "show", "s", "1", "--json"]).json());
+    assert_has(&shown, &json!({"kind": "summarize", "cause": "summarized: asked for"}));
+    let requests = llm.received();
+    assert_eq!(requests.len(), 1);
+    assert!(requests[0].body["messages"][0]["content"].to_string().contains("Mind the odd ones."));
     served.stop();
 }
 
