@@ -266,8 +266,6 @@ async fn what_cannot_be_compacted_is_told_with_its_reason(backend: Backend) {
             &["compact", "s", "--summarize", "--instructions", &"x".repeat(9_000)],
             "INVALID_FIELD: instructions",
         ),
-        (&["compact", "s", "--summarize", "--last", "1"], "cannot be used with"),
-        (&["compact", "s", "--instructions", "x"], "--summarize"),
         (&["compactions", "show", "s", "7"], "COMPACTION_NOT_FOUND"),
         (&["compactions", "undo", "s", "7"], "COMPACTION_NOT_FOUND"),
         (&["compactions", "list", "s", "--page-token", "x"], "INVALID_FIELD: page_token"),
@@ -292,6 +290,18 @@ async fn a_summary_is_asked_for_with_instructions(backend: Backend) {
     let requests = llm.received();
     assert_eq!(requests.len(), 1);
     assert!(requests[0].body["messages"][0]["content"].to_string().contains("Mind the odd ones."));
+    for (args, said) in [
+        (&["compact", "s", "--summarize", "--last", "1"][..], "cannot be used with"),
+        (&["compact", "s", "--summarize", "--to", "1"], "cannot be used with"),
+        (&["compact", "s", "--instructions", "x"], "--summarize"),
+    ] {
+        let ran = served.run(args);
+        assert_eq!(ran.status.code(), Some(2), "{args:?}");
+        assert!(ran.stderr.contains(said), "{args:?}: {}", ran.stderr);
+    }
+    served.run(&["session", "update", "s", "--path", "batch"]).output();
+    let failure = served.run(&["compact", "s", "--summarize"]).failure();
+    assert!(failure.contains("INVALID_FIELD: strategy"), "{failure}");
     served.stop();
 }
 
