@@ -172,7 +172,7 @@ impl Engine {
         };
         match look {
             Look::Pressed(room, filled, is_stalled) => {
-                match self.relieve(key, room, filled, is_stalled).await {
+                match Box::pin(self.relieve(key, room, filled, is_stalled)).await {
                     // What is in memory can be served all the same.
                     Err(error @ Error::Unavailable { what: Dependency::Objects, .. }) => {
                         tracing::warn!(session = %key.session, error = %error, "a window was not relieved");
