@@ -204,10 +204,10 @@ async fn the_callers_deadline_bounds_the_wait(backend: Backend) {
     for number in 0..6 {
         let name = begin(&service, &format!("s{number}")).await;
         let mut request = Request::new(of(&name));
-        request.set_timeout(Duration::from_secs(2));
+        request.set_timeout(Duration::from_secs(4));
         let started = Stopwatch::start();
         let extract = summarize(&service, request).await.unwrap().unwrap();
-        assert!(started.elapsed() < Duration::from_secs(2));
+        assert!(started.elapsed() < Duration::from_secs(4));
         assert_eq!(extract.kind(), CompactionKind::Collapse);
         // That callers have little time is no failure of the provider's.
         assert_eq!(llm.received().len(), number + 1, "{extract:?}");
@@ -257,9 +257,7 @@ async fn a_provider_that_fails_is_left_alone_for_a_while(backend: Backend) {
     let service = Service::start_with(&backend, with_models(&llm.url)).await;
     let ask = async |number: usize| {
         let name = begin(&service, &format!("s{number}")).await;
-        let mut request = Request::new(of(&name));
-        request.set_timeout(Duration::from_secs(3));
-        summarize(&service, request).await.unwrap().unwrap()
+        summarize(&service, of(&name)).await.unwrap().unwrap()
     };
     for number in 0..5 {
         llm.script([failures[number % failures.len()].clone()]);
