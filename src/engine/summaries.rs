@@ -2,7 +2,9 @@
 
 use super::{Engine, Error};
 use crate::limits::AUDIT_LOSSES_MAX;
-use crate::model::{BranchId, Cut, Entry, ModelProfile, Seq, SummarizerReport, Usage, Version, WireFormat};
+use crate::model::{
+    BranchId, Cut, Entry, ModelProfile, Seq, SummarizerReport, Usage, Version, WireFormat, percent,
+};
 use crate::provider::CompletionRequest;
 use crate::store::meta::SessionKey;
 use crate::summary::Said;
