@@ -148,6 +148,11 @@ fn bad() -> Step {
     Step::ok(&openai_answer("", "stop"))
 }
 
+/// A provider that takes nobody's key: more than a session's own matter.
+fn closed() -> Step {
+    Step::status(401, &serde_json::json!({"error": {"type": "authentication_error", "message": "no"}}))
+}
+
 async fn asked(llm: &Llm, times: usize) {
     eventually("a request", async || (llm.received().len() >= times).then_some(())).await;
 }
@@ -351,7 +356,7 @@ async fn after_a_failure_a_session_rests_and_its_restores_wait_for_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_failures_in_a_row_a_replica_asks_nobody_for_a_while() {
     let site = Site::new().await;
-    let llm = Llm::start([bad()]).await;
+    let llm = Llm::start([closed()]).await;
     let (node, other) = (site.replica(&llm).await, site.replica(&llm).await);
     let mut sessions = 0;
     let mut restore = async |node: &Node| {
@@ -368,7 +373,7 @@ async fn after_failures_in_a_row_a_replica_asks_nobody_for_a_while() {
     // A success between them, and they are counted anew.
     llm.script([good()]);
     assert_eq!(restore(&node).await, (vec![StateKind::Summarize], max));
-    llm.script([bad()]);
+    llm.script([closed()]);
     for failures in 1..=max {
         assert_eq!(restore(&node).await, (collapsed.clone(), max + failures));
     }
@@ -390,7 +395,7 @@ async fn after_failures_in_a_row_a_replica_asks_nobody_for_a_while() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rests_after_failures_are_as_long_as_the_operator_sets() {
     let site = Site::new().await;
-    let llm = Llm::start([bad()]).await;
+    let llm = Llm::start([closed()]).await;
     let mut settings = Settings::default();
     with_model(&llm.url, "m")(&mut settings);
     settings.summarizer.cooldown_seconds = 40;
