@@ -53,10 +53,8 @@ mod heavy {
 
 /// Context windows in tokens: the longest recordings fill this one a dozen times.
 const CONTEXT: u64 = 40_000;
-/// A small model on a small machine sums up this one in a minute or two.
-const SMALL_CONTEXT: u64 = 10_000;
-/// No step of a recording fills that one alone.
-const SMALL_RESULT_CHARACTERS: u64 = 5_000;
+/// A small model on a small machine sums up this one in a minute.
+const SMALL_CONTEXT: u64 = 8_000;
 
 /// How long a real model may take.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -73,8 +71,7 @@ async fn of_recordings(
     let (mut all, mut kept) = (Vec::new(), vec![backend]);
     for (name, format, turns) in recordings() {
         let service = Service::start_with(kept.last().unwrap(), &adjust).await;
-        let (result_characters, patience) = (None, Duration::ZERO);
-        let play = Play { format, path, context: CONTEXT, result_characters, turns, patience };
+        let play = Play { format, path, context: CONTEXT, turns, patience: Duration::ZERO };
         let passes = ten_passes(&service, play).await;
         print(&format!("{name}, {path:?}"), &passes);
         all.push(passes.into_iter().map(|pass| pass.compaction).collect());
@@ -121,11 +118,10 @@ async fn a_real_model_keeps_what_was_demanded_through_ten_compactions(backend: B
         settings.summarizer.attempt_seconds = PATIENCE.as_secs();
     })
     .await;
-    let (name, format, turns) = recordings().into_iter().next().unwrap_or_else(made_up);
-    let (context, result_characters) = (SMALL_CONTEXT, Some(SMALL_RESULT_CHARACTERS));
-    let play = Play { format, path: Interactive, context, result_characters, turns, patience: PATIENCE };
+    let (format, turns) = made_up();
+    let play = Play { format, path: Interactive, context: SMALL_CONTEXT, turns, patience: PATIENCE };
     let passes = ten_passes(&service, play).await;
-    print(&format!("{name}, summed up by {model} at {endpoint}"), &passes);
+    print(&format!("a conversation made up, summed up by {model} at {endpoint}"), &passes);
     let by_model: Vec<_> = passes.iter().filter(|pass| pass.compaction.kind() == Summarize).collect();
     for pass in &by_model {
         let by = pass.compaction.summarizer.as_ref().unwrap();

@@ -70,8 +70,8 @@ pub(crate) fn recordings() -> Vec<(&'static str, pb::WireFormat, Vec<Vec<pb::New
     SESSIONS.into_iter().map(session).collect()
 }
 
-/// Steps of a conversation that is made up, for who has no recordings.
-pub(crate) fn made_up() -> (&'static str, pb::WireFormat, Vec<Vec<pb::NewEntry>>) {
+/// Steps of a conversation that is made up: small, so that a small model can sum them up.
+pub(crate) fn made_up() -> (pb::WireFormat, Vec<Vec<pb::NewEntry>>) {
     const FORMAT: pb::WireFormat = pb::WireFormat::OpenaiChat;
     const PARTS: [&str; 5] =
         ["auth/token.py", "api/upload.py", "db/pool.py", "jobs/retry.py", "web/forms.py"];
@@ -92,5 +92,5 @@ pub(crate) fn made_up() -> (&'static str, pb::WireFormat, Vec<Vec<pb::NewEntry>>
         let found = result(FORMAT, &id, "read_file", &lines.collect::<String>());
         turns.push(vec![message(call.to_string()), message(found)]);
     }
-    ("made up", FORMAT, turns)
+    (FORMAT, turns)
 }

@@ -37,8 +37,6 @@ pub(crate) struct Play {
     pub(crate) path: pb::CompressionPath,
     /// Context window in tokens.
     pub(crate) context: u64,
-    /// Characters of a tool result over which it is offloaded; as in general if not given.
-    pub(crate) result_characters: Option<u64>,
     pub(crate) turns: Vec<Vec<pb::NewEntry>>,
     /// How long a summary is waited for before each compaction, once it is due.
     pub(crate) patience: Duration,
@@ -46,10 +44,7 @@ pub(crate) struct Play {
 
 impl Play {
     fn session(&self) -> pb::Session {
-        let tool_result_limit =
-            self.result_characters.map(|length| pb::ToolResultLimit { length, ..Default::default() });
-        let profile =
-            pb::ModelProfile { context_window_tokens: self.context, tool_result_limit, ..Default::default() };
+        let profile = pb::ModelProfile { context_window_tokens: self.context, ..Default::default() };
         pb::Session { path: self.path.into(), profile: Some(profile), ..of_format(self.format) }
     }
 
