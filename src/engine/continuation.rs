@@ -1,5 +1,6 @@
 //! Continuing a session: a new one with an empty log, and the pins and notes of another.
 
+use super::leaving::give_way;
 use super::pins::over_budget;
 use super::sessions::new_preamble;
 use super::{Engine, Error, SessionConfig, SessionView};
@@ -101,13 +102,9 @@ impl Engine {
         }
         let options = &self.inner.options.compaction;
         let room = options.pins_budget(session.profile.room(None, 0));
-        let over = |pins: &[Pin]| over_budget(session, room, pins);
-        while over(&pins).is_some()
-            && let Some(oldest) = pins.iter().position(|pin| pin.seq.is_some())
-        {
-            pins.remove(oldest);
-        }
-        if let Some((tokens, budget)) = over(&pins) {
+        let counter = TokenCounter::new(session.format, session.tokenizer());
+        give_way(&mut pins, room, &|text| counter.count_text(text));
+        if let Some((tokens, budget)) = over_budget(session, room, &pins) {
             let problem = format!(
                 "has pins of {tokens} tokens; at most {budget}, {} % of the usable window, are allowed in \
                  the new session",
@@ -120,7 +117,6 @@ impl Engine {
             return Ok(None);
         }
         let state = WindowState { pins, notes, ..WindowState::default() };
-        let counter = TokenCounter::new(session.format, session.tokenizer());
         let assembler = Assembler::with_state(session.format, counter, Arc::new(state.clone()), vec![]);
         let record = StateRecord {
             tokens_after: assembler.window(false).tokens(),

@@ -56,6 +56,17 @@ pub(super) struct Summarized {
     pub(super) report: SummarizerReport,
 }
 
+impl Summarized {
+    /// None, so that an extract takes its place; `is_wanting` if a model should have made
+    /// one.
+    pub(super) fn without(task: SummaryTask, why: &str, is_wanting: bool) -> Self {
+        let SummaryTask { branch, base, first_kept, .. } = task;
+        let failure = if is_wanting { why.to_owned() } else { String::new() };
+        let report = SummarizerReport { failure, ..SummarizerReport::default() };
+        Self { branch, base, first_kept, text: Err(why.to_owned()), report }
+    }
+}
+
 /// How a summary is to be made.
 #[derive(Clone, Copy)]
 pub(super) struct Ask<'a> {
@@ -263,10 +274,7 @@ impl Engine {
             () if task.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN => ("too little was said", false),
             () => ("no summary in time", true),
         };
-        let failure = if is_wanting { why.to_owned() } else { String::new() };
-        let report = SummarizerReport { failure, ..SummarizerReport::default() };
-        let SummaryTask { branch, base, first_kept, .. } = task;
-        let made = Summarized { branch, base, first_kept, text: Err(why.to_owned()), report };
+        let made = Summarized::without(task, why, is_wanting);
         self.replace_middle(key, made, Terms::default()).await.map(drop)
     }
 

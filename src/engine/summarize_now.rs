@@ -2,13 +2,12 @@
 
 use super::compact::expect_version;
 use super::interactive::{Ask, Claimed, FAILED, SUMMARY_POLL, Summarized, Terms};
-use super::summaries::SummaryTask;
 use super::{Engine, Error};
 use crate::clock::{self, Deadline};
 use crate::limits::{
     SUMMARIZER_CLAIM, SUMMARIZER_SOURCE_TOKENS, SUMMARIZER_SOURCE_TOKENS_MIN, SUMMARY_WAIT_MAX,
 };
-use crate::model::{CompressionPath, RecordedState, SummarizerReport, Version};
+use crate::model::{CompressionPath, RecordedState, Version};
 use crate::store::meta::SessionKey;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -55,11 +54,7 @@ impl Engine {
         };
         // Turns may have landed meanwhile.
         let Some(task) = task().await? else { return Ok(None) };
-        let failure = if is_wanting { why.to_owned() } else { String::new() };
-        let report = SummarizerReport { failure, ..SummarizerReport::default() };
-        let SummaryTask { branch, base, first_kept, .. } = task;
-        let made = Summarized { branch, base, first_kept, text: Err(why.to_owned()), report };
-        self.replace_middle(key, made, terms).await
+        self.replace_middle(key, Summarized::without(task, why, is_wanting), terms).await
     }
 
     /// Has a summary made under a claim, and puts it in place, or an extract if the model

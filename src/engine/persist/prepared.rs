@@ -20,6 +20,7 @@ pub(in crate::engine) struct Prepared {
     /// Index in the request.
     pub(in crate::engine) index: usize,
     pub(in crate::engine) payload: Bytes,
+    /// Of the payload.
     pub(super) sha256: Digest,
     pub(super) kind: EntryKind,
     pub(super) at: Option<Micros>,
