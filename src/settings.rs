@@ -203,6 +203,8 @@ pub struct Seal {
     pub old_seconds: u64,
     /// Age in seconds at which it is sealed whatever its size.
     pub oldest_seconds: u64,
+    /// Seconds after its last seal at which all small segments of a session are merged.
+    pub idle_seconds: u64,
     /// Seconds between two looks for journals that are due by age.
     pub interval_seconds: u64,
 }
@@ -226,6 +228,7 @@ impl Default for Seal {
             old_raw_bytes: limits::SEAL_OLD_RAW_BYTES,
             old_seconds: 10 * 60,
             oldest_seconds: 24 * 60 * 60,
+            idle_seconds: 60 * 60,
             interval_seconds: 30,
         }
     }
@@ -427,6 +430,7 @@ impl Settings {
                 max_seconds: self.seal.oldest_seconds,
             },
             seal_every_turn: self.seal.when == SealWhen::EveryTurn,
+            roll_up_idle: Duration::from_secs(self.seal.idle_seconds),
             seal_interval: Duration::from_secs(self.seal.interval_seconds.max(1)),
             output_bytes_max: self.outputs.bytes_max.min(limits::OUTPUT_RAW_BYTES_MAX),
             segment_cache_bytes: self.cache.segment_bytes,

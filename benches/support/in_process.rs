@@ -21,7 +21,12 @@ impl InProcess {
         let mut flags = stores.settings()?;
         flags.extend(["server.listen=127.0.0.1:0", "server.http_listen=127.0.0.1:0"].map(str::to_owned));
         // Journals are sealed as they grow, and their rests when `seal` is called.
-        let seal = ["seal.old_seconds=0", "seal.old_raw_bytes=0", "seal.interval_seconds=3600"];
+        let seal = [
+            "seal.old_seconds=0",
+            "seal.old_raw_bytes=0",
+            "seal.idle_seconds=0",
+            "seal.interval_seconds=3600",
+        ];
         flags.extend(seal.map(str::to_owned));
         flags.push("sweep.grace_seconds=0".to_owned());
         let settings = Settings::load(None, [], &flags)?;

@@ -8,9 +8,6 @@ use crate::model::{Segment, Seq};
 use crate::store::ErrorKind;
 use crate::store::meta::{BranchKey, CommitOutcome, NewRollUp, RollUpPolicy, SessionKey};
 
-const POLICY: RollUpPolicy =
-    RollUpPolicy { small_bytes: ROLL_UP_SMALL_BYTES, raw_bytes_max: ROLL_UP_RAW_BYTES_MAX };
-
 impl Engine {
     /// Rolls up small segments wherever there are enough of them, once on each
     /// branch. Returns how many roll-ups were made. A failure keeps no other
@@ -20,7 +17,8 @@ impl Engine {
         let mut done = Ok(0);
         let mut after: Option<BranchKey> = None;
         loop {
-            let branches = self.inner.meta.roll_up_candidates(POLICY, after.as_ref(), BATCH).await?;
+            let policy = self.roll_up_policy();
+            let branches = self.inner.meta.roll_up_candidates(policy, after.as_ref(), BATCH).await?;
             let Some(last) = branches.last() else { return done };
             after = Some(last.clone());
             for branch in branches {
@@ -30,12 +28,21 @@ impl Engine {
         }
     }
 
+    fn roll_up_policy(&self) -> RollUpPolicy {
+        RollUpPolicy {
+            small_bytes: ROLL_UP_SMALL_BYTES,
+            raw_bytes_max: ROLL_UP_RAW_BYTES_MAX,
+            idle_before: self.now().minus(self.inner.options.roll_up_idle),
+        }
+    }
+
     /// Merges the first run of small adjacent segments of a branch that is worth
     /// it; false if there is none or another was faster.
     pub async fn roll_up_branch(&self, branch: &BranchKey) -> Result<bool, Error> {
         let segments = self.inner.meta.segments(branch, Seq(0), Seq(u64::MAX)).await?;
         let lineage = self.inner.meta.lineage(branch).await?;
-        let (Some(run), Some(tip)) = (small_run(&segments, POLICY), lineage.last()) else { return Ok(false) };
+        let run = due_run(&segments, self.roll_up_policy());
+        let (Some(run), Some(tip)) = (run, lineage.last()) else { return Ok(false) };
         let session = SessionKey { tenant: branch.tenant.clone(), session: tip.session.clone() };
         let generation = self.inner.generation.current();
         let mut merged: Option<Header> = None;
@@ -43,7 +50,7 @@ impl Engine {
         for segment in run {
             let Some(decoded) = self.segment_whole(&session, segment).await? else { return Ok(false) };
             let header = decoded.header()?;
-            lines.push(decoded.lines.clone());
+            lines.extend(decoded.lines.iter().cloned());
             merged = Some(match merged {
                 None => Header {
                     lineage: lineage.iter().map(BranchLine::from).collect(),
@@ -90,23 +97,41 @@ impl Engine {
     }
 }
 
-/// The first run of adjacent segments that a policy wants merged: as it says,
-/// and those after them that are small and fit in.
+/// The first run of adjacent segments that a policy wants merged.
+fn due_run(segments: &[Segment], policy: RollUpPolicy) -> Option<&[Segment]> {
+    small_run(segments, policy).or_else(|| {
+        let is_idle = segments.iter().all(|segment| segment.created_at < policy.idle_before);
+        let fits = |pair: &[Segment]| raw_bytes(pair) <= policy.raw_bytes_max;
+        let start = segments.windows(2).position(|pair| is_idle && fits(pair))?;
+        fitting(segments.get(start..)?, policy)
+    })
+}
+
+/// As the policy says, and those after them that are small and fit in.
 fn small_run(segments: &[Segment], policy: RollUpPolicy) -> Option<&[Segment]> {
-    let is_small = |segment: &&Segment| segment.stored_bytes < policy.small_bytes;
-    let raw_bytes = |run: &[Segment]| run.iter().map(|segment| segment.raw_bytes).sum::<u64>();
+    let is_small = |segment: &Segment| segment.stored_bytes < policy.small_bytes;
     let start = segments.windows(ROLL_UP_SEGMENTS_MIN).position(|run| {
         let all = raw_bytes(run);
         let first = run.first().map_or(0, |first| first.raw_bytes);
-        run.iter().all(|segment| is_small(&segment)) && all <= policy.raw_bytes_max && first * 2 <= all
+        run.iter().all(is_small) && all <= policy.raw_bytes_max && first * 2 <= all
     })?;
     let rest = segments.get(start..)?;
+    let small = rest.iter().take_while(|segment| is_small(segment)).count();
+    fitting(rest.get(..small)?, policy)
+}
+
+/// The first of them that fit into one.
+fn fitting(segments: &[Segment], policy: RollUpPolicy) -> Option<&[Segment]> {
     let mut bytes = 0;
-    let fitting = rest.iter().take_while(is_small).take_while(|segment| {
+    let fitting = segments.iter().take_while(|segment| {
         bytes += segment.raw_bytes;
         bytes <= policy.raw_bytes_max
     });
-    rest.get(..fitting.count())
+    segments.get(..fitting.count())
+}
+
+fn raw_bytes(segments: &[Segment]) -> u64 {
+    segments.iter().map(|segment| segment.raw_bytes).sum()
 }
 
 #[cfg(test)]
@@ -114,6 +139,12 @@ mod tests {
     use super::*;
     use crate::clock::Micros;
     use crate::model::{BranchId, Digest, Version};
+
+    const POLICY: RollUpPolicy = RollUpPolicy {
+        small_bytes: ROLL_UP_SMALL_BYTES,
+        raw_bytes_max: ROLL_UP_RAW_BYTES_MAX,
+        idle_before: Micros(100),
+    };
 
     fn segment(stored_bytes: u64, raw_bytes: u64) -> Segment {
         Segment {
@@ -127,7 +158,7 @@ mod tests {
             stored_bytes,
             raw_bytes,
             format: 1,
-            created_at: Micros(0),
+            created_at: Micros(100),
         }
     }
 
@@ -159,5 +190,24 @@ mod tests {
         assert_eq!(small_run(&segments), Some(segments[..5].to_vec()));
         let segments = sizes(&[10, 10, 10, 10, most - 39, 1]);
         assert_eq!(small_run(&segments), Some(segments[..4].to_vec()));
+    }
+
+    #[test]
+    fn once_a_branch_is_idle_all_that_fits_is_merged() {
+        let due = |sizes: &[(u64, i64)]| {
+            let segments: Vec<_> = sizes
+                .iter()
+                .map(|(raw, made)| Segment { created_at: Micros(*made), ..segment(9 << 20, *raw) })
+                .collect();
+            let run = due_run(&segments, POLICY).map(<[_]>::to_vec);
+            run.map(|run| run.iter().map(|segment| segment.raw_bytes).collect::<Vec<_>>())
+        };
+        const MOST: u64 = ROLL_UP_RAW_BYTES_MAX;
+        assert_eq!(due(&[(7, 1), (1, 99)]), Some(vec![7, 1]));
+        assert_eq!(due(&[(7, 1), (1, 100)]), None);
+        assert_eq!(due(&[(7, 1)]), None);
+        assert_eq!(due(&[(MOST, 1), (1, 1), (MOST - 1, 1), (1, 1)]), Some(vec![1, MOST - 1]));
+        assert_eq!(due(&[(MOST, 1), (1, 1), (MOST, 1)]), None);
+        assert_eq!(due(&[(MOST - 3, 1), (1, 1), (1, 1), (2, 1)]), Some(vec![MOST - 3, 1, 1]));
     }
 }

@@ -35,6 +35,7 @@ pub(super) const SCALARS: &[(&str, Kind)] = &[
     ("seal.raw_bytes", Kind::Integer),
     ("seal.old_raw_bytes", Kind::Integer),
     ("seal.old_seconds", Kind::Integer),
+    ("seal.idle_seconds", Kind::Integer),
     ("seal.oldest_seconds", Kind::Integer),
     ("seal.interval_seconds", Kind::Integer),
     ("outputs.bytes_max", Kind::Integer),

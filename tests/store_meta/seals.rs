@@ -23,6 +23,7 @@ on_both_databases![
     a_roll_up_of_other_rows_leaves_nothing,
     of_racing_roll_ups_one_wins,
     branches_with_many_small_segments_are_candidates_for_a_roll_up,
+    two_segments_that_fit_are_enough_once_a_branch_is_idle,
     what_no_roll_up_would_take_is_no_candidate,
 ];
 
@@ -311,7 +312,7 @@ async fn branches_with_many_small_segments_are_candidates_for_a_roll_up(database
     with_segments(meta.as_ref(), "few", 3).await;
     let (more, ..) = with_segments(meta.as_ref(), "more", 9).await;
     let candidates = async |small_bytes, raw_bytes_max| {
-        let policy = RollUpPolicy { small_bytes, raw_bytes_max };
+        let policy = RollUpPolicy { small_bytes, raw_bytes_max, idle_before: Micros(0) };
         meta.roll_up_candidates(policy, None, 9).await.unwrap()
     };
     let both = [many.branch_key(), more.branch_key()];
@@ -320,7 +321,7 @@ async fn branches_with_many_small_segments_are_candidates_for_a_roll_up(database
     assert_eq!(candidates(101, 3_999).await, []);
     // One after the other, so that those that cannot be rolled up keep no other
     // from it.
-    let policy = RollUpPolicy { small_bytes: 101, raw_bytes_max: 4_000 };
+    let policy = RollUpPolicy { small_bytes: 101, raw_bytes_max: 4_000, idle_before: Micros(0) };
     let mut after = None;
     for branch in both {
         assert_eq!(
@@ -332,11 +333,32 @@ async fn branches_with_many_small_segments_are_candidates_for_a_roll_up(database
     assert_eq!(meta.roll_up_candidates(policy, after.as_ref(), 1).await.unwrap(), []);
 }
 
+async fn two_segments_that_fit_are_enough_once_a_branch_is_idle(database: Database) {
+    let meta = &database.meta;
+    let (idle, ..) = with_segments(meta.as_ref(), "idle", 2).await;
+    let (busy, ..) = with_segments(meta.as_ref(), "busy", 2).await;
+    with_segments(meta.as_ref(), "one", 1).await;
+    let all = "UPDATE segment SET created_at = 7, raw_bytes = 1000";
+    database.execute_made(all.to_owned()).await;
+    let branch = busy.branch_key().branch;
+    let newer =
+        format!("UPDATE segment SET created_at = 8 WHERE branch_id = '{branch}' AND first_version = 2");
+    database.execute_made(newer).await;
+    let candidates = async |raw_bytes_max, idle_before| {
+        let policy = RollUpPolicy { small_bytes: 0, raw_bytes_max, idle_before: Micros(idle_before) };
+        meta.roll_up_candidates(policy, None, 9).await.unwrap()
+    };
+    assert_eq!(candidates(2_000, 7).await, []);
+    assert_eq!(candidates(2_000, 8).await, [idle.branch_key()]);
+    assert_eq!(candidates(2_000, 9).await.len(), 2);
+    assert_eq!(candidates(1_999, 9).await, []);
+}
+
 async fn what_no_roll_up_would_take_is_no_candidate(database: Database) {
     let meta = &database.meta;
     let (line, ..) = with_segments(meta.as_ref(), "s", 6).await;
     let candidates = async || {
-        let policy = RollUpPolicy { small_bytes: 101, raw_bytes_max: 1 << 20 };
+        let policy = RollUpPolicy { small_bytes: 101, raw_bytes_max: 1 << 20, idle_before: Micros(0) };
         meta.roll_up_candidates(policy, None, 9).await.unwrap().len()
     };
     let set = async |column: &str, values: [u64; 6]| {

@@ -78,13 +78,16 @@ pub struct NewRollUp {
 /// Which adjacent segments are worth a roll-up: as many as
 /// [`crate::limits::ROLL_UP_SEGMENTS_MIN`] that are all small and together within
 /// the size of one, and of which the first is no larger than the others together.
-/// So each byte is written again a few times only, however long the branch gets.
+/// So each byte is written again a few times only, however long the branch gets. Once a
+/// branch is idle, any two that fit into one are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RollUpPolicy {
     /// Stored bytes under which a segment is small.
     pub small_bytes: u64,
     /// Most raw bytes of the segment in their place.
     pub raw_bytes_max: u64,
+    /// A branch is idle if its newest segment was made before.
+    pub idle_before: Micros,
 }
 
 /// A blob to be erased.

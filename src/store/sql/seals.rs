@@ -194,20 +194,23 @@ pub(super) async fn roll_up_candidates(
     after: Option<&BranchKey>,
     limit: u32,
 ) -> Result<Vec<BranchKey>, StoreError> {
-    // A frame holds a segment and those after it that make it enough.
+    // A run holds a segment and those after it that make it enough.
     const _: () = assert!(ROLL_UP_SEGMENTS_MIN == 4);
     let sql = Sql::both(
         "SELECT DISTINCT tenant, branch_id FROM (\
          SELECT tenant, branch_id, raw_bytes, CAST(sum(raw_bytes) OVER run AS BIGINT) AS run_bytes, \
-         count(*) OVER run AS run_segments, max(stored_bytes) OVER run AS run_stored FROM segment \
+         count(*) OVER run AS run_segments, max(stored_bytes) OVER run AS run_stored, \
+         raw_bytes + lead(raw_bytes) OVER branch AS pair_bytes, \
+         max(created_at) OVER (PARTITION BY tenant, branch_id) AS newest FROM segment \
          WHERE tenant > $1 OR (tenant = $1 AND branch_id > $2) \
-         WINDOW run AS (PARTITION BY tenant, branch_id ORDER BY first_version \
-         ROWS BETWEEN CURRENT ROW AND 3 FOLLOWING)) runs \
-         WHERE run_segments = 4 AND run_stored < $3 AND run_bytes <= $4 AND raw_bytes * 2 <= run_bytes \
-         ORDER BY tenant, branch_id LIMIT $5",
+         WINDOW branch AS (PARTITION BY tenant, branch_id ORDER BY first_version), \
+         run AS (branch ROWS BETWEEN CURRENT ROW AND 3 FOLLOWING)) runs \
+         WHERE (run_segments = 4 AND run_stored < $3 AND run_bytes <= $4 AND raw_bytes * 2 <= run_bytes) \
+         OR (newest < $5 AND pair_bytes <= $4) \
+         ORDER BY tenant, branch_id LIMIT $6",
     );
     let (tenant, branch) = after.map_or(("", ""), |key| (key.tenant.as_str(), key.branch.as_str()));
-    let values = args![tenant, branch, policy.small_bytes, policy.raw_bytes_max, limit];
+    let values = args![tenant, branch, policy.small_bytes, policy.raw_bytes_max, policy.idle_before, limit];
     let found = db.query(Lane::Background, sql, values).await?;
     found
         .into_iter()
