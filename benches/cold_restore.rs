@@ -29,12 +29,15 @@ use in_process::InProcess;
 use service::{Backend, Stores};
 use std::time::Duration;
 use turnkeep::client::{Client, Window};
+use turnkeep::clock;
 use turnkeep::rpc::pb;
 use worker::Worker;
 
 const ROUNDS: usize = 9;
 const TURNS: u64 = 1_000;
 const FORMAT: pb::WireFormat = pb::WireFormat::AnthropicMessages;
+/// What a service needs until it is all idle.
+const STARTED: Duration = Duration::from_millis(100);
 /// What a distant object store adds to a request.
 const DISTANCE: Duration = Duration::from_millis(30);
 
@@ -75,6 +78,8 @@ async fn measure(backend: Backend) -> anyhow::Result<()> {
         for _ in 0..ROUNDS {
             let service = InProcess::start(&stores).await?;
             of_service.client = service.client().await?;
+            // What a start does in the background must not fall on the calls.
+            clock::sleep(STARTED).await;
             service.blobs.delay(delay);
             service.blobs.take();
             let stream = of_echo.restore(Window::default()).await?;

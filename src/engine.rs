@@ -36,6 +36,7 @@ mod roll_up;
 mod seal;
 mod search;
 mod search_output;
+mod segments;
 mod sessions;
 mod snapshot;
 mod summaries;
@@ -92,6 +93,9 @@ pub struct Options {
     /// Whether each turn is put into the object store before it is
     /// acknowledged.
     pub seal_every_turn: bool,
+    /// Time after its last seal at which all segments of a branch that fit into one are
+    /// merged.
+    pub roll_up_idle: Duration,
     /// How often journals that are due by age are looked for.
     pub seal_interval: Duration,
     /// Most bytes of a tool output.
@@ -134,6 +138,7 @@ impl Default for Options {
                 max_seconds: 24 * 60 * 60,
             },
             seal_every_turn: false,
+            roll_up_idle: Duration::from_hours(1),
             seal_interval: Duration::from_secs(30),
             output_bytes_max: limits::OUTPUT_RAW_BYTES_DEFAULT,
             segment_cache_bytes: 256 << 20,

@@ -126,6 +126,10 @@ pub const ROLL_UP_SEGMENTS_MIN: usize = 4;
 /// request, with its line envelopes, and a journal before it.
 pub const SEGMENT_RAW_BYTES_MAX: usize = 256 * MIB;
 
+/// Raw bytes from which on a segment's frame ends with its line: frames are decoded side
+/// by side, and as large a one compresses nearly as well as all in one.
+pub const SEGMENT_FRAME_RAW_BYTES: usize = MIB;
+
 /// Raw bytes of a frame of a stored tool output: what a reader decodes at least.
 /// Frames of 256 KiB compress nearly as well as a stream.
 pub const OUTPUT_FRAME_RAW_BYTES: usize = 256 * KIB;

@@ -1,4 +1,4 @@
-//! zstd frames: one frame, its checksum on, its output bounded.
+//! zstd frames: their checksums on, their output bounded.
 
 use crate::codec::CodecError;
 use crate::limits::ZSTD_WINDOW_LOG_MAX;
@@ -95,23 +95,72 @@ pub fn decompress_verified(stored: &[u8], limit: usize) -> Result<Bytes, CodecEr
     VERIFIED_DECOMPRESSOR.with_borrow_mut(|kept| decompress_with(kept, without_checksum, stored, size))
 }
 
+/// One of several frames that are stored one after the other.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    stored: Bytes,
+    raw_bytes: usize,
+}
+
+impl Frame {
+    /// Bytes that it decompresses to.
+    pub fn raw_bytes(&self) -> usize {
+        self.raw_bytes
+    }
+
+    /// As [`decompress`].
+    pub fn decompress(&self) -> Result<Bytes, CodecError> {
+        decompress(&self.stored, self.raw_bytes)
+    }
+
+    /// As [`decompress_verified`].
+    pub fn decompress_verified(&self) -> Result<Bytes, CodecError> {
+        decompress_verified(&self.stored, self.raw_bytes)
+    }
+}
+
+/// Finds the frames in what is stored, which decompress to at most `limit` bytes
+/// together.
+pub fn split(stored: &Bytes, limit: usize) -> Result<Vec<Frame>, CodecError> {
+    let (mut rest, mut left) = (stored.clone(), limit);
+    let mut frames = Vec::new();
+    while !rest.is_empty() {
+        let stored = rest.split_to(frame_len(&rest)?);
+        let raw_bytes = raw_size(&stored)?;
+        left = left.checked_sub(raw_bytes).ok_or(CodecError::TooLarge { limit })?;
+        frames.push(Frame { stored, raw_bytes });
+    }
+    Ok(frames)
+}
+
 /// What a frame decompresses to, if it is one, whole, and of at most `limit`
 /// bytes.
 fn content_size(stored: &[u8], limit: usize) -> Result<usize, CodecError> {
-    let size = match get_frame_content_size(stored) {
-        Ok(Some(size)) => usize::try_from(size).unwrap_or(usize::MAX),
-        Ok(None) => return Err(CodecError::damaged("the frame does not tell its size")),
-        Err(_) => return Err(CodecError::damaged("not a zstd frame")),
-    };
+    let size = raw_size(stored)?;
     if size > limit {
         return Err(CodecError::TooLarge { limit });
     }
-    let frame_len = zstd::zstd_safe::find_frame_compressed_size(stored)
-        .map_err(|_| CodecError::damaged("the zstd frame is cut short"))?;
-    if frame_len != stored.len() {
+    if frame_len(stored)? != stored.len() {
         return Err(CodecError::damaged("bytes follow the zstd frame"));
     }
     Ok(size)
+}
+
+/// What the first frame says that it decompresses to.
+fn raw_size(stored: &[u8]) -> Result<usize, CodecError> {
+    match get_frame_content_size(stored) {
+        Ok(Some(size)) => Ok(usize::try_from(size).unwrap_or(usize::MAX)),
+        Ok(None) => Err(CodecError::damaged("the frame does not tell its size")),
+        Err(_) => Err(CodecError::damaged("not a zstd frame")),
+    }
+}
+
+/// Bytes of the first frame.
+fn frame_len(stored: &[u8]) -> Result<usize, CodecError> {
+    match zstd::zstd_safe::find_frame_compressed_size(stored) {
+        Ok(len) if len > 0 && len <= stored.len() => Ok(len),
+        _ => Err(CodecError::damaged("the zstd frame is cut short")),
+    }
 }
 
 fn decompress_with(

@@ -1,12 +1,14 @@
-//! Segments: zstd of JSON Lines, a header line and then a line per entry.
+//! Segments: zstd of JSON Lines, a header line and then a line per entry. A large one is
+//! several zstd frames of whole lines, which are decoded side by side.
 //!
 //! `zstdcat SEGMENT | jq` reads one without this crate. The header names all
 //! that is needed to make the metadata anew: the branch with its lineage and the
 //! turns with their receipts.
 
 use crate::clock::Micros;
+use crate::codec::frame::Frame;
 use crate::codec::{CodecError, digest, frame, line};
-use crate::limits::SEGMENT_RAW_BYTES_MAX;
+use crate::limits::{SEGMENT_FRAME_RAW_BYTES, SEGMENT_RAW_BYTES_MAX};
 use crate::model::{
     Branch, BranchId, CallState, Digest, Entry, GenerationId, RequestId, Seq, SessionId, TenantId, Turn,
     TurnKind, Usage, Version, WireFormat,
@@ -195,8 +197,23 @@ pub fn encode(header: &Header, lines: &[Bytes]) -> Result<Encoded, CodecError> {
     if raw.len() > SEGMENT_RAW_BYTES_MAX {
         return Err(CodecError::TooLarge { limit: SEGMENT_RAW_BYTES_MAX });
     }
-    let stored = frame::compress(&raw)?;
-    Ok(Encoded { sha256: digest::sha256(&stored), stored, raw_bytes: raw.len() as u64 })
+    let mut stored = Vec::new();
+    for lines in frames_of(&raw) {
+        stored.extend_from_slice(&frame::compress(lines)?);
+    }
+    Ok(Encoded { sha256: digest::sha256(&stored), stored: stored.into(), raw_bytes: raw.len() as u64 })
+}
+
+/// Divides lines into what a frame each holds.
+fn frames_of(raw: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = raw;
+    std::iter::from_fn(move || {
+        let tail = rest.get(SEGMENT_FRAME_RAW_BYTES..).and_then(|tail| memchr::memchr(b'\n', tail));
+        let end = tail.map_or(rest.len(), |end| SEGMENT_FRAME_RAW_BYTES + end + 1);
+        let (lines, after) = rest.split_at(end);
+        rest = after;
+        (!lines.is_empty()).then_some(lines)
+    })
 }
 
 /// A segment, decoded.
@@ -204,37 +221,92 @@ pub fn encode(header: &Header, lines: &[Bytes]) -> Result<Encoded, CodecError> {
 pub struct Decoded {
     /// The header line, not parsed yet.
     header: Bytes,
-    /// The entries' lines.
-    pub lines: Bytes,
+    /// The entries' lines, as the frames hold them.
+    pub lines: Vec<Bytes>,
     /// The entries; their payloads share the memory of `lines`.
     pub entries: Vec<Entry>,
 }
 
-/// Decodes a segment of at most `raw_bytes`.
-pub fn decode(stored: &[u8], raw_bytes: u64) -> Result<Decoded, CodecError> {
-    read(&frame::decompress(stored, limit(raw_bytes))?)
+/// What a frame of a segment holds, decoded.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The header line, if it begins the segment.
+    header: Option<Bytes>,
+    lines: Bytes,
+    /// The entries; their payloads share the memory of the lines.
+    pub entries: Vec<Entry>,
 }
 
-/// The same, of bytes whose SHA-256 the caller has checked.
-pub fn decode_verified(stored: &[u8], raw_bytes: u64) -> Result<Decoded, CodecError> {
-    read(&frame::decompress_verified(stored, limit(raw_bytes))?)
+/// A frame of a segment.
+#[derive(Clone, Debug)]
+pub struct StoredPart {
+    frame: Frame,
+    is_first: bool,
 }
 
-fn limit(raw_bytes: u64) -> usize {
-    usize::try_from(raw_bytes).unwrap_or(usize::MAX).min(SEGMENT_RAW_BYTES_MAX)
+/// The frames of a segment of at most `raw_bytes`.
+pub fn parts(stored: &Bytes, raw_bytes: u64) -> Result<Vec<StoredPart>, CodecError> {
+    let limit = usize::try_from(raw_bytes).unwrap_or(usize::MAX).min(SEGMENT_RAW_BYTES_MAX);
+    let frames = frame::split(stored, limit)?.into_iter().enumerate();
+    Ok(frames.map(|(i, frame)| StoredPart { frame, is_first: i == 0 }).collect())
 }
 
-fn read(raw: &Bytes) -> Result<Decoded, CodecError> {
-    let header_end =
-        memchr::memchr(b'\n', raw).ok_or_else(|| CodecError::damaged("the segment has no header line"))?;
-    let lines = raw.slice(header_end + 1..);
-    Ok(Decoded { header: raw.slice(..header_end), entries: line::read_all(&lines)?, lines })
+/// Decodes a segment of at most `raw_bytes`, which must hold what its header says.
+pub fn decode(stored: &Bytes, raw_bytes: u64) -> Result<Decoded, CodecError> {
+    let parts = parts(stored, raw_bytes)?;
+    let parts = parts.iter().map(|part| part.read(part.frame.decompress()?));
+    let parts = parts.collect::<Result<Vec<_>, _>>()?;
+    let decoded = Decoded::of(parts)?;
+    let header = decoded.header()?;
+    let ends = |entries: &[Entry]| Some((entries.first()?.seq, entries.last()?.seq));
+    let named = (header.first_seq <= header.last_seq).then_some((header.first_seq, header.last_seq));
+    if ends(&decoded.entries) != named {
+        return Err(CodecError::damaged("entries that the header names are not there"));
+    }
+    Ok(decoded)
+}
+
+impl StoredPart {
+    /// Bytes that it decodes to.
+    pub fn raw_bytes(&self) -> usize {
+        self.frame.raw_bytes()
+    }
+
+    /// Decodes it. Its checksum is not looked at: the caller checks the SHA-256 of the
+    /// whole.
+    pub fn decode_verified(&self) -> Result<Part, CodecError> {
+        self.read(self.frame.decompress_verified()?)
+    }
+
+    fn read(&self, raw: Bytes) -> Result<Part, CodecError> {
+        let (header, lines) = if self.is_first {
+            let end = memchr::memchr(b'\n', &raw);
+            let end = end.ok_or_else(|| CodecError::damaged("the segment has no header line"))?;
+            (Some(raw.slice(..end)), raw.slice(end + 1..))
+        } else {
+            (None, raw)
+        };
+        Ok(Part { header, entries: line::read_all(&lines)?, lines })
+    }
 }
 
 impl Decoded {
+    /// Puts the parts of a segment together.
+    pub fn of(parts: impl IntoIterator<Item = Part>) -> Result<Self, CodecError> {
+        let mut parts = parts.into_iter();
+        let first = parts.next().and_then(|part| Some((part.header?, part.lines, part.entries)));
+        let (header, lines, entries) = first.ok_or_else(|| CodecError::damaged("the segment is empty"))?;
+        let mut decoded = Self { header, lines: vec![lines], entries };
+        for part in parts {
+            decoded.lines.push(part.lines);
+            decoded.entries.extend(part.entries);
+        }
+        Ok(decoded)
+    }
+
     /// Bytes that it decoded to.
     pub fn raw_bytes(&self) -> u64 {
-        (self.header.len() + 1 + self.lines.len()) as u64
+        (self.header.len() + 1 + self.lines.iter().map(Bytes::len).sum::<usize>()) as u64
     }
 
     /// The header.

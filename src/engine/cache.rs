@@ -6,6 +6,7 @@ use super::restore::LiveWindow;
 use crate::codec::segment::Decoded;
 use crate::model::{Lineage, Preamble};
 use crate::store::meta::{BranchKey, SessionKey, Tip};
+use bytes::Bytes;
 use moka::sync::Cache;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -80,7 +81,8 @@ impl Caches {
                 .build(),
             segments: moka::future::Cache::builder()
                 .weigher(|_, segment: &Arc<Decoded>| {
-                    weight(segment.lines.len() + segment.entries.len() * 128)
+                    let lines: usize = segment.lines.iter().map(Bytes::len).sum();
+                    weight(lines + segment.entries.len() * 128)
                 })
                 .max_capacity(options.segment_cache_bytes)
                 .build(),

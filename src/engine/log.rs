@@ -1,11 +1,10 @@
 //! Reading a log: which rows and blobs hold a range of entries, and getting
 //! them.
 
-use super::error::digest_mismatch;
+use super::segments::{self, Each, FetchError};
 use super::{Engine, Error, compute};
 use crate::clock;
-use crate::codec::segment::{self, Decoded};
-use crate::codec::{digest, frame, line};
+use crate::codec::{frame, line};
 use crate::limits::{LINEAGE_DEPTH_MAX, SEGMENT_RAW_BYTES_MAX};
 use crate::model::{Branch, BranchId, Entry, Lineage, Segment, Seq, Turn, Version};
 use crate::store::meta::{BranchKey, JournalRow, RecordedTurn, SessionKey, Tip};
@@ -15,8 +14,6 @@ use std::sync::Arc;
 
 /// Blobs of one restore that are fetched at the same time.
 const FETCHES: usize = 16;
-/// Times that a blob is fetched when its bytes are not what the row says.
-const FETCH_ATTEMPTS: usize = 3;
 
 /// A version of a session's log.
 #[derive(Clone, Debug)]
@@ -66,20 +63,6 @@ impl Piece {
             Holder::Journal(row) => row.last_seq.min(self.end),
             Holder::Segment(segment) => segment.last_seq.min(self.end),
         }
-    }
-}
-
-/// Why a piece could not be read.
-enum PieceError {
-    /// The blob of these entries is not there: a roll-up may have taken its
-    /// place.
-    Gone(Seq, Seq),
-    Failed(Error),
-}
-
-impl From<Error> for PieceError {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
     }
 }
 
@@ -203,22 +186,36 @@ impl Engine {
         last: Seq,
         journal: Vec<JournalRow>,
     ) -> Result<Vec<Entry>, Error> {
+        self.each_entry(key, at, first, last, journal, |entries| entries).await
+    }
+
+    /// As [`Self::entries`], with what `each` makes of them.
+    pub(super) async fn each_entry<T: AsRef<Entry> + Send + 'static>(
+        &self,
+        key: &SessionKey,
+        at: &Position,
+        first: Seq,
+        last: Seq,
+        journal: Vec<JournalRow>,
+        each: impl Each<T>,
+    ) -> Result<Vec<T>, Error> {
         let mut journal = Some(journal);
         let mut gone = (first, last);
         for _ in 0..2 {
             let pieces = self.pieces(key, at, first, last, journal.take()).await?;
-            let loads: Vec<_> = pieces.iter().map(|piece| self.load(key, piece)).collect();
-            let loaded: Result<Vec<_>, PieceError> =
+            let loads: Vec<_> =
+                pieces.iter().map(|piece| self.load(key, piece, first, each.clone())).collect();
+            let loaded: Result<Vec<_>, FetchError> =
                 futures::stream::iter(loads).buffered(FETCHES).try_collect().await;
             match loaded {
                 Ok(loaded) => {
-                    let mut entries: Vec<_> = loaded.into_iter().flatten().collect();
-                    retain_new(&mut entries, first, last);
-                    check_gapless(key, &entries, first, last)?;
-                    return Ok(entries);
+                    let mut made: Vec<_> = loaded.into_iter().flatten().flatten().collect();
+                    retain_new(&mut made, first, last);
+                    check_gapless(key, &made, first, last)?;
+                    return Ok(made);
                 }
-                Err(PieceError::Failed(error)) => return Err(error),
-                Err(PieceError::Gone(first, last)) => gone = (first, last),
+                Err(FetchError::Failed(error)) => return Err(error),
+                Err(FetchError::Gone(first, last)) => gone = (first, last),
             }
         }
         Err(missing(key, gone.0.max(first), gone.1.min(last)))
@@ -270,112 +267,30 @@ impl Engine {
         Ok(pieces)
     }
 
-    async fn load(&self, key: &SessionKey, piece: &Piece) -> Result<Vec<Entry>, PieceError> {
-        let mut entries = match &piece.holder {
-            Holder::Journal(row) => decode_journal(key, row.clone()).await?,
-            Holder::Segment(segment) => self.segment(key, segment).await?.entries.clone(),
+    /// What `each` makes of the entries of a piece from `first` on, stretch by stretch.
+    async fn load<T: Send + 'static>(
+        &self,
+        key: &SessionKey,
+        piece: &Piece,
+        first: Seq,
+        each: impl Each<T>,
+    ) -> Result<Vec<Vec<T>>, FetchError> {
+        let end = piece.end;
+        let each = move |mut entries: Vec<Entry>| {
+            entries.truncate(entries.partition_point(|entry| entry.seq <= end));
+            entries.drain(..entries.partition_point(|entry| entry.seq < first));
+            each(entries)
         };
-        entries.truncate(entries.partition_point(|entry| entry.seq <= piece.end));
-        Ok(entries)
+        match &piece.holder {
+            Holder::Journal(row) => Ok(vec![each_of_journal(key, row.clone(), each).await?]),
+            Holder::Segment(segment) => Ok(self.segment(key, segment, each).await?.1),
+        }
     }
 
     /// Entries of a piece; nothing if its blob is not there.
     pub(super) async fn piece(&self, key: &SessionKey, piece: &Piece) -> Result<Option<Vec<Entry>>, Error> {
-        match self.load(key, piece).await {
-            Ok(entries) => Ok(Some(entries)),
-            Err(PieceError::Gone(..)) => Ok(None),
-            Err(PieceError::Failed(error)) => Err(error),
-        }
-    }
-
-    /// A segment, decoded; nothing if its blob is not there.
-    pub(super) async fn segment_whole(
-        &self,
-        key: &SessionKey,
-        row: &Segment,
-    ) -> Result<Option<Arc<Decoded>>, Error> {
-        match self.segment(key, row).await {
-            Ok(decoded) => Ok(Some(decoded)),
-            Err(PieceError::Gone(..)) => Ok(None),
-            Err(PieceError::Failed(error)) => Err(error),
-        }
-    }
-
-    /// A segment as it is stored, whatever is in memory; nothing if its blob is
-    /// not there.
-    pub(super) async fn stored_segment(
-        &self,
-        key: &SessionKey,
-        row: &Segment,
-    ) -> Result<Option<Arc<Decoded>>, Error> {
-        match self.fetch_segment(key, row).await {
-            Ok(decoded) => Ok(Some(decoded)),
-            Err(PieceError::Gone(..)) => Ok(None),
-            Err(PieceError::Failed(error)) => Err(error),
-        }
-    }
-
-    async fn segment(&self, key: &SessionKey, row: &Segment) -> Result<Arc<Decoded>, PieceError> {
-        let fetched = self.inner.caches.segments.entry_by_ref(&row.key);
-        let entry = fetched.or_try_insert_with(self.fetch_segment(key, row)).await;
-        match entry {
-            Ok(entry) => {
-                let outcome = if entry.is_fresh() { "miss" } else { "hit" };
-                metrics::counter!("turnkeep_segment_cache_total", "outcome" => outcome).increment(1);
-                Ok(entry.into_value())
-            }
-            Err(error) => Err(match Arc::try_unwrap(error) {
-                Ok(error) => error,
-                // Another request waited for the same blob and has the error.
-                Err(_) => match self.fetch_segment(key, row).await {
-                    Ok(decoded) => return Ok(decoded),
-                    Err(error) => error,
-                },
-            }),
-        }
-    }
-
-    /// Gets a segment's blob, checks it against its row and decodes it.
-    async fn fetch_segment(&self, key: &SessionKey, row: &Segment) -> Result<Arc<Decoded>, PieceError> {
-        if row.format > segment::FORMAT {
-            let problem = format!("segment {} has format {}", row.key, row.format);
-            return Err(Error::NewerFormat { problem }.into());
-        }
-        let mut problem = String::new();
-        for _ in 0..FETCH_ATTEMPTS {
-            let stored = match self.blob(&row.key).await {
-                Ok(stored) => stored,
-                Err(error) if error.kind == ErrorKind::NotFound => {
-                    return Err(PieceError::Gone(row.first_seq, row.last_seq));
-                }
-                Err(error) => return Err(Error::of_objects(error).into()),
-            };
-            let (sha256, raw_bytes, blob_key) = (row.sha256, row.raw_bytes, row.key.clone());
-            let decoded = compute(usize::try_from(raw_bytes).unwrap_or(usize::MAX), move || {
-                let found = digest::sha256(&stored);
-                if found != sha256 {
-                    return Err(digest_mismatch(&blob_key, sha256, found));
-                }
-                Ok(segment::decode_verified(&stored, raw_bytes))
-            })
-            .await?;
-            match decoded {
-                Ok(Ok(decoded)) => return Ok(Arc::new(decoded)),
-                Ok(Err(error @ crate::codec::CodecError::NewerFormat { .. })) => {
-                    return Err(Error::from(error).into());
-                }
-                Ok(Err(error)) => problem = error.to_string(),
-                Err(mismatch) => problem = mismatch,
-            }
-            metrics::counter!("turnkeep_damaged_blobs_total").increment(1);
-        }
-        Err(Error::DataLoss {
-            session: key.session.clone(),
-            first: row.first_seq,
-            last: row.last_seq,
-            problem,
-        }
-        .into())
+        let found = segments::or_none(self.load(key, piece, Seq(0), |entries| entries).await)?;
+        Ok(found.map(|stretches| stretches.into_iter().flatten().collect()))
     }
 
     /// Gets a blob within the time that one may take.
@@ -406,14 +321,23 @@ impl Engine {
 
 /// Decodes the entries of a journal row.
 pub(super) async fn decode_journal(key: &SessionKey, row: JournalRow) -> Result<Vec<Entry>, Error> {
+    each_of_journal(key, row, |entries| entries).await
+}
+
+async fn each_of_journal<T: Send + 'static>(
+    key: &SessionKey,
+    row: JournalRow,
+    each: impl Each<T>,
+) -> Result<Vec<T>, Error> {
     let (first, last) = (row.first_seq, row.last_seq);
     let raw_bytes = usize::try_from(row.raw_bytes).unwrap_or(usize::MAX);
-    let decoded = compute(raw_bytes, move || {
+    let made = compute(raw_bytes, move || {
         frame::decompress(&row.body, raw_bytes.min(SEGMENT_RAW_BYTES_MAX))
             .and_then(|text| line::read_all(&text))
+            .map(each)
     })
     .await?;
-    decoded.map_err(|error| Error::DataLoss {
+    made.map_err(|error| Error::DataLoss {
         session: key.session.clone(),
         first,
         last,
@@ -423,9 +347,10 @@ pub(super) async fn decode_journal(key: &SessionKey, row: JournalRow) -> Result<
 
 /// Keeps the entries from `first` to `last`, each once: what was sealed while
 /// the rows were read is found in the journal and in a segment.
-pub(super) fn retain_new(entries: &mut Vec<Entry>, first: Seq, last: Seq) {
+pub(super) fn retain_new(entries: &mut Vec<impl AsRef<Entry>>, first: Seq, last: Seq) {
     let mut next = first;
     entries.retain(|entry| {
+        let entry = entry.as_ref();
         let is_new = entry.seq >= next && entry.seq <= last;
         if is_new {
             next = entry.seq.next();
@@ -459,8 +384,13 @@ fn check_pieces(key: &SessionKey, pieces: &[Piece], first: Seq, last: Seq) -> Re
     if next <= last { Err(missing(key, next, last)) } else { Ok(()) }
 }
 
-fn check_gapless(key: &SessionKey, entries: &[Entry], first: Seq, last: Seq) -> Result<(), Error> {
+fn check_gapless(
+    key: &SessionKey,
+    entries: &[impl AsRef<Entry>],
+    first: Seq,
+    last: Seq,
+) -> Result<(), Error> {
     let expected = (last.0 + 1).saturating_sub(first.0);
-    let in_order = entries.iter().zip(first.0..).all(|(entry, seq)| entry.seq.0 == seq);
+    let in_order = entries.iter().zip(first.0..).all(|(entry, seq)| entry.as_ref().seq.0 == seq);
     if in_order && entries.len() as u64 == expected { Ok(()) } else { Err(missing(key, first, last)) }
 }

@@ -160,3 +160,9 @@ pub struct Entry {
     /// The JSON object, byte for byte.
     pub payload: Bytes,
 }
+
+impl AsRef<Self> for Entry {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}

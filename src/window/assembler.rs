@@ -2,14 +2,14 @@
 
 use super::edit::with_value;
 use super::entries;
-use super::prepared::{Message, Prepared};
+use super::prepared::{Message, Prepared, preparation};
 use super::provider_calls::ProviderCalls;
 use super::round::{Api, Detail, NEWEST, Rendered, Round, RoundCall, RoundResult, Scene, Slot, repair};
 use super::view::Window;
 use crate::format::json::{Value, string_token};
 use crate::format::{
     Answer, CallIds, CallTracker, Meeting, Pushed, Reading, ResultPlace, Role, Serving, canonical_digest,
-    replacement_id, rules,
+    replacement_id,
 };
 use crate::model::{CallState, Entry, Origin, Repair, RepairKind, Seq, WindowState, WireFormat};
 use crate::tokens::TokenCounter;
@@ -80,7 +80,7 @@ impl Assembler {
     fn empty(format: WireFormat, counter: TokenCounter, state: Arc<WindowState>) -> Self {
         Self {
             state,
-            api: Api { format, rules: rules(format), counter },
+            api: Api::new(format, counter),
             tracker: CallTracker::new(format, CallState::default()),
             messages: Vec::new(),
             slots: Vec::new(),
@@ -109,9 +109,8 @@ impl Assembler {
 
     /// Prepares entries for this assembler, in any order and on any thread:
     /// most of what a push costs, and nothing of it depends on the log.
-    pub fn preparation(&self) -> impl Fn(Entry) -> Prepared + Clone + Send + 'static {
-        let (api, state) = (self.api, self.state.clone());
-        move |entry| Prepared::new(api, &state, entry)
+    pub fn preparation(&self) -> impl Fn(Entry) -> Prepared + Clone + Send + Sync + 'static {
+        preparation(self.api.format, self.api.counter, self.state.clone())
     }
 
     /// Takes in the log's next entry, which was prepared for this assembler.

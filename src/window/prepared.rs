@@ -5,9 +5,11 @@ use super::round::Api;
 use crate::format::json::{Ends, Value};
 use crate::format::{Reading, read, read_value};
 use crate::limits::FIRST_MESSAGE_TOKENS;
-use crate::model::{Entry, EntryKind, Origin, RepairKind, WindowState};
+use crate::model::{Entry, EntryKind, Origin, RepairKind, WindowState, WireFormat};
 use crate::preview::{shortened_results, shortened_texts};
+use crate::tokens::TokenCounter;
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// An entry that was looked through for an assembler.
 #[derive(Clone, Debug)]
@@ -30,6 +32,17 @@ pub(super) struct Message {
     pub(super) tokens: u64,
     /// Where the payload comes from.
     pub(super) origin: Origin,
+}
+
+/// Prepares entries for an assembler of windows with a state, in any order and on any
+/// thread: most of what a push costs, and nothing of it depends on the log.
+pub fn preparation(
+    format: WireFormat,
+    counter: TokenCounter,
+    state: Arc<WindowState>,
+) -> impl Fn(Entry) -> Prepared + Clone + Send + Sync + 'static {
+    let api = Api::new(format, counter);
+    move |entry| Prepared::new(api, &state, entry)
 }
 
 impl Prepared {
@@ -84,9 +97,10 @@ impl Prepared {
         });
         Self { entry, message }
     }
+}
 
-    /// The entry.
-    pub fn entry(&self) -> &Entry {
+impl AsRef<Entry> for Prepared {
+    fn as_ref(&self) -> &Entry {
         &self.entry
     }
 }

@@ -3,7 +3,7 @@
 use super::edit::Message;
 use super::{entries, messages};
 use crate::format::json::string_token;
-use crate::format::{OPENING, Reading, Role, Rules, read, text_block};
+use crate::format::{OPENING, Reading, Role, Rules, read, rules, text_block};
 use crate::limits::REPAIR_TEXT_BYTES_MAX;
 use crate::model::{Entry, Item, Origin, Repair, RepairKind, Seq, UnansweredCall, WireFormat};
 use crate::tokens::TokenCounter;
@@ -24,6 +24,10 @@ pub(super) struct Api {
 }
 
 impl Api {
+    pub(super) fn new(format: WireFormat, counter: TokenCounter) -> Self {
+        Self { format, rules: rules(format), counter }
+    }
+
     /// What a round becomes.
     pub(super) fn render(self, scene: Scene<'_>) -> Rendered {
         match self.rules.blocks {

@@ -13,6 +13,7 @@ use crate::limits::SEGMENT_RAW_BYTES_MAX;
 use crate::model::{BranchId, OutputId, Segment, SessionId, TenantId, Version, WireFormat};
 use crate::store::BlobStore;
 use crate::store::meta::RecordedTurn;
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A segment that was read: its row and its turns.
@@ -142,7 +143,7 @@ impl Evidence {
         Ok(())
     }
 
-    fn add_segment(&mut self, key: &str, body: &[u8]) -> Result<(), String> {
+    fn add_segment(&mut self, key: &str, body: &Bytes) -> Result<(), String> {
         let decoded =
             segment::decode(body, SEGMENT_RAW_BYTES_MAX as u64).map_err(|error| error.to_string())?;
         let header: Header = decoded.header().map_err(|error| error.to_string())?;

@@ -8,7 +8,6 @@ use crate::model::{BranchId, Digest, Entry, Head, Seq, Session, Turn, Version, W
 use crate::store::meta::Tip;
 use crate::tokens::TokenCounter;
 use crate::window::{Assembler, Prepared};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -44,15 +43,8 @@ const EARLIER_RECEIPTS_MAX: usize = 32;
 /// What an entry takes beside its payload, roughly.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
 
-/// Bytes of entries that are prepared at once: smaller batches lose more to the
-/// change of threads than they win.
-const BATCH_BYTES: usize = 2 << 20;
-
 /// Bytes that are prepared in about the time in which an entry is taken in.
 const TAKE_IN_BYTES: usize = 100;
-
-/// Batches of one restore that are prepared at the same time.
-const BATCHES: usize = 4;
 
 impl Assembled {
     /// Before the first entry from its cut on; `kept` are those before it that stay.
@@ -126,25 +118,14 @@ impl Assembled {
         self.reach(version);
     }
 
-    /// As [`Self::extend`], with entries that may be many: preparing them, which
-    /// is most of the work, is spread over threads.
-    pub(super) async fn extended(mut self, entries: Vec<Entry>, version: Version) -> Result<Self, Error> {
-        let prepare = self.assembler.preparation();
-        let mut batches = stream::iter(batches(entries))
-            .map(|(bytes, batch)| {
-                let prepare = prepare.clone();
-                compute(bytes, move || batch.into_iter().map(prepare).collect::<Vec<_>>())
-            })
-            .buffered(BATCHES);
-        while let Some(batch) = batches.try_next().await? {
-            self = compute(batch.len() * TAKE_IN_BYTES, move || {
-                self.take_in(batch.into_iter());
-                self
-            })
-            .await?;
-        }
-        self.reach(version);
-        Ok(self)
+    /// As [`Self::extend`], with entries that are prepared already.
+    pub(super) async fn extended(mut self, entries: Vec<Prepared>, version: Version) -> Result<Self, Error> {
+        compute(entries.len() * TAKE_IN_BYTES, move || {
+            self.take_in(entries.into_iter());
+            self.reach(version);
+            self
+        })
+        .await
     }
 
     /// Has the version as its newest, which may have no entries.
@@ -157,7 +138,7 @@ impl Assembled {
 
     fn take_in(&mut self, entries: impl Iterator<Item = Prepared>) {
         for prepared in entries {
-            let entry = prepared.entry();
+            let entry: &Entry = prepared.as_ref();
             let (newest, seq) = self.newest();
             if entry.seq <= seq {
                 continue;
@@ -170,49 +151,5 @@ impl Assembled {
             }
             self.assembler.push_prepared(prepared);
         }
-    }
-}
-
-/// Divides entries into batches of [`BATCH_BYTES`], each with what it takes.
-fn batches(entries: Vec<Entry>) -> impl Iterator<Item = (usize, Vec<Entry>)> {
-    let mut entries = entries.into_iter();
-    std::iter::from_fn(move || {
-        let mut bytes = 0;
-        let mut batch = Vec::new();
-        while bytes < BATCH_BYTES
-            && let Some(entry) = entries.next()
-        {
-            bytes += entry.payload.len() + ENTRY_OVERHEAD_BYTES;
-            batch.push(entry);
-        }
-        (!batch.is_empty()).then_some((bytes, batch))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::Micros;
-    use crate::model::EntryKind;
-
-    #[test]
-    fn batches_hold_all_entries_in_their_order_and_end_once_they_are_full() {
-        let sizes = [1, BATCH_BYTES, 0, 3 * BATCH_BYTES, BATCH_BYTES / 2, BATCH_BYTES / 2, 7];
-        let entry = |(seq, size)| Entry {
-            seq: Seq(seq),
-            version: Version(1),
-            at: Micros(0),
-            kind: EntryKind::Message,
-            tokens: 0,
-            payload: vec![b'x'; size].into(),
-        };
-        let batches: Vec<Vec<_>> = batches((1..).zip(sizes).map(entry).collect())
-            .map(|(bytes, batch)| {
-                let held = batch.iter().map(|entry| entry.payload.len() + ENTRY_OVERHEAD_BYTES);
-                assert_eq!(held.sum::<usize>(), bytes);
-                batch.iter().map(|entry| entry.seq.0).collect()
-            })
-            .collect();
-        assert_eq!(batches, [vec![1, 2], vec![3, 4], vec![5, 6], vec![7]]);
     }
 }

@@ -6,7 +6,8 @@ use crate::engine::window_state::StateAt;
 use crate::engine::{Engine, Error};
 use crate::model::{Entry, Seq, WindowState};
 use crate::store::meta::{SessionKey, Tip};
-use crate::window::{Deepening, atoms};
+use crate::tokens::TokenCounter;
+use crate::window::{Deepening, atoms, preparation};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::sync::Arc;
 
@@ -28,14 +29,19 @@ impl Engine {
         let last = at.turn.last_seq;
         let cut = state.state.cut.clone().unwrap_or_default();
         let first = cut.first_kept.max(Seq(1));
+        let session = &tip.session;
+        let counter = TokenCounter::new(session.format, session.tokenizer());
+        let prepare = preparation(session.format, counter, state.state.clone());
+        let each = move |entries: Vec<Entry>| entries.into_iter().map(&prepare).collect();
         let body = async {
-            if last < first { Ok(vec![]) } else { self.entries(key, at, first, last, journal).await }
+            if last < first {
+                return Ok(vec![]);
+            }
+            self.each_entry(key, at, first, last, journal, each).await
         };
         let kept = cut.kept();
         let (kept, entries) = futures::try_join!(self.kept_entries(key, at, &kept), body)?;
-        Assembled::new(&tip.session, &tip.head, &at.turn, state, kept)
-            .extended(entries, at.turn.version)
-            .await
+        Assembled::new(session, &tip.head, &at.turn, state, kept).extended(entries, at.turn.version).await
     }
 
     /// The entries of those seqs, which are in order.
