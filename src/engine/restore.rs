@@ -13,6 +13,7 @@ use crate::limits::{REPAIR_SEQS_MAX, REPAIRS_MAX};
 use crate::model::{BranchId, Entry, Item, Preamble, Repair, Room, Seq, Turn, Version, WindowState};
 use crate::store::meta::{BranchKey, SessionKey, Tip};
 use crate::tokens::TokenCounter;
+use crate::window::Message;
 pub use answer::{Change, FullReason, Restored, WindowHeader};
 pub(in crate::engine) use assembled::Assembled;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -237,7 +238,7 @@ impl Engine {
                 }
                 metrics::counter!("turnkeep_window_cache_total", "outcome" => "extended").increment(1);
                 let entries = self.entries_after(key, tip, seq).await?;
-                live.lock().extend_to(entries, tip);
+                live.lock().extend_to(entries.into_iter().map(|entry| (entry, None)), tip);
                 self.keep(key, &live);
                 return Ok(live);
             }
@@ -308,7 +309,13 @@ impl Engine {
 
     /// Takes the entries of a turn that was just committed into the session's
     /// window, if that is in memory and ends with the turn before.
-    pub(super) fn extend_window(&self, key: &SessionKey, tip: &Tip, previous: &Turn, entries: Vec<Entry>) {
+    pub(super) fn extend_window(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        previous: &Turn,
+        entries: impl IntoIterator<Item = (Entry, Option<Message>)>,
+    ) {
         let Some(live) = self.inner.caches.windows.get(key) else { return };
         let mut state = live.lock();
         let follows = state.newest().0 == previous.version && state.receipt == previous.receipt;

@@ -113,6 +113,11 @@ impl Assembler {
         preparation(self.api.format, self.api.counter, self.state.clone())
     }
 
+    /// Prepares an entry whose message may have been looked through before.
+    pub fn prepared(&self, entry: Entry, message: Option<Message>) -> Prepared {
+        Prepared::of(self.api, &self.state, entry, message)
+    }
+
     /// Takes in the log's next entry, which was prepared for this assembler.
     pub fn push_prepared(&mut self, prepared: Prepared) {
         let Prepared { entry, message } = prepared;

@@ -19,9 +19,9 @@ pub struct Prepared {
     pub(super) message: Option<Message>,
 }
 
-/// What a message says.
+/// A message that was looked through.
 #[derive(Clone, Debug)]
-pub(super) struct Message {
+pub struct Message {
     /// The payload as its API takes it.
     pub(super) payload: Bytes,
     /// What was mended for that.
@@ -45,7 +45,45 @@ pub fn preparation(
     move |entry| Prepared::new(api, &state, entry)
 }
 
+impl Message {
+    /// Looks through a payload, and counts the tokens of it as it is.
+    pub fn counted(format: WireFormat, counter: TokenCounter, payload: &Bytes) -> (u64, Self) {
+        Self::read(Api::new(format, counter), payload, |recorded| counter.count_entry(recorded))
+    }
+
+    /// Its calls and results as windows show them, which is as they were recorded unless
+    /// the API would not take that.
+    pub fn reading(&self) -> &Reading<'static> {
+        &self.reading
+    }
+
+    fn read(api: Api, payload: &Bytes, count: impl FnOnce(&Reading<'_>) -> u64) -> (u64, Self) {
+        let ends = Ends::of(payload);
+        let value = Value::scanned(payload, &ends);
+        let recorded = read_value(api.format, value);
+        let counted = count(&recorded);
+        let Admitted { payload, mends } = admit(api.format, payload, value);
+        let (tokens, reading) = if mends.is_empty() {
+            (counted, recorded.into_calls())
+        } else {
+            let shown = read(api.format, &payload);
+            (api.counter.count_entry(&shown), shown.into_calls())
+        };
+        (counted, Self { payload, mends, reading, tokens, origin: Origin::Log })
+    }
+}
+
 impl Prepared {
+    /// An entry as a window of `state` shows it, whose message may have been looked through.
+    pub(super) fn of(api: Api, state: &WindowState, entry: Entry, message: Option<Message>) -> Self {
+        let is_whole = !state.cut.as_ref().is_some_and(|cut| cut.shortens(entry.seq))
+            && state.snipped.binary_search(&entry.seq).is_err();
+        match message {
+            Some(message) if is_whole => Self { entry, message: Some(message) },
+            _ => Self::new(api, state, entry),
+        }
+    }
+
     /// An entry as a window of `state` shows it.
     pub(super) fn new(api: Api, state: &WindowState, entry: Entry) -> Self {
         let shortened = || {
@@ -82,19 +120,8 @@ impl Prepared {
     }
 
     fn of_entry(api: Api, entry: Entry) -> Self {
-        let message = (entry.kind == EntryKind::Message).then(|| {
-            let ends = Ends::of(&entry.payload);
-            let recorded = Value::scanned(&entry.payload, &ends);
-            let Admitted { payload, mends } = admit(api.format, &entry.payload, recorded);
-            if mends.is_empty() {
-                let reading = read_value(api.format, recorded).into_calls();
-                return Message { payload, mends, reading, tokens: entry.tokens, origin: Origin::Log };
-            }
-            let reading = read(api.format, &payload);
-            let tokens = api.counter.count_entry(&reading);
-            let reading = reading.into_calls();
-            Message { payload, mends, reading, tokens, origin: Origin::Log }
-        });
+        let is_message = entry.kind == EntryKind::Message;
+        let message = is_message.then(|| Message::read(api, &entry.payload, |_| entry.tokens).1);
         Self { entry, message }
     }
 }

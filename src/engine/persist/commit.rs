@@ -199,7 +199,7 @@ impl Engine {
         if is_due {
             self.due_for_seal(branch);
         }
-        self.extend_window(key, &new.tip, &draft.base, draft.entries);
+        self.extend_window(key, &new.tip, &draft.base, draft.entries.into_iter().zip(draft.messages));
         self.inner.caches.tips.insert(key.clone(), new);
     }
 }

@@ -12,6 +12,7 @@ use crate::model::{
     Branch, CallState, Digest, Entry, Output, Turn, TurnKind, UnansweredCall, Usage, Version,
 };
 use crate::store::meta::{Expected, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries, TurnOutput};
+use crate::window::Message;
 use bytes::Bytes;
 
 /// A turn that is ready to be committed.
@@ -20,6 +21,8 @@ pub(super) struct Draft {
     pub(super) branch: Option<Branch>,
     pub(super) turn: Turn,
     pub(super) entries: Vec<Entry>,
+    /// What they say; none for those that are not part of windows.
+    pub(super) messages: Vec<Option<Message>>,
     pub(super) lines: Bytes,
     pub(super) body: Bytes,
     pub(super) revise_window: bool,
@@ -78,15 +81,17 @@ impl Engine {
         let mut calls = CallTracker::new(tip.session.format, base.turn.calls.clone());
         let mut late_result = false;
         let mut entries = Vec::with_capacity(new.len());
+        let mut messages = Vec::with_capacity(new.len());
         let mut hashed = Vec::with_capacity(new.len());
         let mut outputs = Vec::new();
         let mut offloaded = Vec::new();
         for entry in new {
             seq = seq.next();
             prefix_digest = digest::prefix(prefix_digest, entry.content);
-            if let Some(reading) = &entry.reading {
-                late_result |= calls.push(seq, reading).has_late_result();
+            if let Some(message) = &entry.message {
+                late_result |= calls.push(seq, message.reading()).has_late_result();
             }
+            messages.push(entry.message.clone());
             for TurnOutput { output, held, generation } in entry.outputs.iter().cloned() {
                 offloaded.push(OffloadedResult {
                     seq,
@@ -164,6 +169,7 @@ impl Engine {
             branch: base.branch.clone(),
             turn,
             entries,
+            messages,
             lines,
             body: body?,
             revise_window: late_result,

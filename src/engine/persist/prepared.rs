@@ -5,12 +5,11 @@ use super::request::{PersistRequest, Stripped, digest_of};
 use crate::clock::Micros;
 use crate::codec::digest;
 use crate::engine::Engine;
-use crate::format::json::{Ends, Value};
-use crate::format::{self, Reading};
-use crate::model::{Digest, EntryKind, Session, WireFormat};
+use crate::format;
+use crate::model::{Digest, EntryKind, Session};
 use crate::store::meta::TurnOutput;
 use crate::tokens::TokenCounter;
-use crate::window::admit;
+use crate::window::Message;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -28,8 +27,8 @@ pub(in crate::engine) struct Prepared {
     /// a persist made of an entry, of what that was made of.
     pub(in crate::engine) content: Digest,
     pub(super) tokens: u64,
-    /// Its calls and results; none if it is not part of windows.
-    pub(super) reading: Option<Reading<'static>>,
+    /// What it says; none if it is not part of windows.
+    pub(super) message: Option<Message>,
     /// Whether results that are too long were looked for.
     pub(super) is_checked: bool,
     /// The tool outputs for which previews stand in the payload since.
@@ -73,18 +72,15 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
         let payload = format::to_single_line(entry.payload.clone());
         let is_same = std::ptr::eq(payload.as_ref(), entry.payload.as_ref());
         refs.add(&payload);
-        let (tokens, reading) = if entry.kind == EntryKind::Message {
-            let (tokens, reading) = counted(session.format, counter, &payload);
-            (tokens, Some(reading))
-        } else {
-            (0, None)
-        };
+        let is_message = entry.kind == EntryKind::Message;
+        let message = is_message.then(|| Message::counted(session.format, counter, &payload));
+        let (tokens, message) = message.map_or((0, None), |(tokens, message)| (tokens, Some(message)));
         entries.push(Prepared {
             index,
             content: format::canonical_digest(&payload),
             sha256: if is_same { sha256 } else { digest::sha256(&payload) },
             tokens,
-            reading,
+            message,
             payload,
             kind: entry.kind,
             at: entry.at,
@@ -99,20 +95,4 @@ pub(super) fn prepare(request: &PersistRequest, session: &Session, engine: &Engi
         request_digest: digest_of(request, &received),
         refs,
     }
-}
-
-/// The tokens of a message, and its calls and results as windows show them, which is
-/// as they were recorded unless the API would not take that.
-pub(super) fn counted(format: WireFormat, counter: TokenCounter, payload: &Bytes) -> (u64, Reading<'static>) {
-    let ends = Ends::of(payload);
-    let value = Value::scanned(payload, &ends);
-    let recorded = format::read_value(format, value);
-    let tokens = counter.count_entry(&recorded);
-    let admitted = admit(format, payload, value);
-    let shown = if admitted.mends.is_empty() {
-        recorded.into_calls()
-    } else {
-        format::read(format, &admitted.payload).into_calls()
-    };
-    (tokens, shown)
 }

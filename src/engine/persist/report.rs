@@ -34,8 +34,9 @@ impl Engine {
         if !is_of_turn || !is_as_counted {
             return None;
         }
-        let is_answer =
-            |entry: &Prepared| entry.reading.as_ref().is_some_and(|reading| reading.role == Role::Model);
+        let is_answer = |entry: &Prepared| {
+            entry.message.as_ref().is_some_and(|message| message.reading().role == Role::Model)
+        };
         // What was said with the window before the model answered. A turn without an
         // answer does not tell which of its entries were.
         let said = match new.iter().position(is_answer) {

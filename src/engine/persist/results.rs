@@ -3,7 +3,7 @@
 
 use super::Base;
 use super::commit::AttemptError;
-use super::prepared::{Prepared, PreparedRequest, counted};
+use super::prepared::{Prepared, PreparedRequest};
 use super::request::PersistRequest;
 use crate::codec::digest;
 use crate::codec::output::{About, Writer};
@@ -18,6 +18,7 @@ use crate::store::StoreError;
 use crate::store::meta::{SessionKey, Tip, TurnOutput};
 use crate::tokens::TokenCounter;
 use crate::tokens::provider_limits::media_limits;
+use crate::window::Message;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::borrow::Cow;
@@ -71,7 +72,8 @@ impl Engine {
         let mut is_down = false;
         for entry in prepared.entries.get_mut(base.known..).unwrap_or_default() {
             seq = seq.next();
-            let Some(reading) = &entry.reading else { continue };
+            let Some(message) = &entry.message else { continue };
+            let reading = message.reading();
             let tools = Tools::of(reading, &calls.push(seq, reading));
             if entry.is_checked {
                 // The call came to the log only after an attempt before.
@@ -122,9 +124,9 @@ impl Engine {
         let Changed { payload, outputs } = changed;
         let (format, counter) = (session.format, TokenCounter::new(session.format, session.tokenizer()));
         entry.payload = payload.clone();
-        let read = move || (digest::sha256(&payload), counted(format, counter, &payload));
-        let (sha256, (tokens, reading)) = compute(entry.payload.len(), read).await?;
-        (entry.sha256, entry.tokens, entry.reading) = (sha256, tokens, Some(reading));
+        let read = move || (digest::sha256(&payload), Message::counted(format, counter, &payload));
+        let (sha256, (tokens, message)) = compute(entry.payload.len(), read).await?;
+        (entry.sha256, entry.tokens, entry.message) = (sha256, tokens, Some(message));
         let hold = |(output, blob): (TurnOutput, Blob)| TurnOutput {
             output: Output { key: None, ..output.output },
             held: Some(blob.body),

@@ -7,7 +7,7 @@ use crate::engine::window_state::StateAt;
 use crate::model::{BranchId, Digest, Entry, Head, Seq, Session, Turn, Version, WindowState};
 use crate::store::meta::Tip;
 use crate::tokens::TokenCounter;
-use crate::window::{Assembler, Prepared};
+use crate::window::{Assembler, Message, Prepared};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -92,8 +92,13 @@ impl Assembled {
         self.versions.get(end.saturating_sub(1)).map_or(Seq(0), |(_, seq)| *seq)
     }
 
-    /// Takes in the entries that follow, up to the tip.
-    pub(super) fn extend_to(&mut self, entries: Vec<Entry>, tip: &Tip) {
+    /// Takes in the entries that follow, up to the tip, with their messages if those were
+    /// looked through before.
+    pub(super) fn extend_to(
+        &mut self,
+        entries: impl IntoIterator<Item = (Entry, Option<Message>)>,
+        tip: &Tip,
+    ) {
         if !self.is_of(&tip.head) {
             return;
         }
@@ -102,7 +107,10 @@ impl Assembled {
                 self.earlier.pop_front();
             }
             self.earlier.push_back((self.newest().0, receipt_prefix(self.receipt)));
-            self.extend(entries, tip.head.version);
+            let prepare = |(entry, message)| self.assembler.prepared(entry, message);
+            let prepared: Vec<_> = entries.into_iter().map(prepare).collect();
+            self.take_in(prepared);
+            self.reach(tip.head.version);
             self.receipt = tip.turn.receipt;
         }
         if self.newest().0 == tip.head.version {
@@ -111,17 +119,10 @@ impl Assembled {
         }
     }
 
-    /// Takes in the entries that follow, up to a version.
-    fn extend(&mut self, entries: Vec<Entry>, version: Version) {
-        let prepare = self.assembler.preparation();
-        self.take_in(entries.into_iter().map(prepare));
-        self.reach(version);
-    }
-
-    /// As [`Self::extend`], with entries that are prepared already.
+    /// With the entries that follow, up to a version.
     pub(super) async fn extended(mut self, entries: Vec<Prepared>, version: Version) -> Result<Self, Error> {
         compute(entries.len() * TAKE_IN_BYTES, move || {
-            self.take_in(entries.into_iter());
+            self.take_in(entries);
             self.reach(version);
             self
         })
@@ -136,7 +137,7 @@ impl Assembled {
         }
     }
 
-    fn take_in(&mut self, entries: impl Iterator<Item = Prepared>) {
+    fn take_in(&mut self, entries: Vec<Prepared>) {
         for prepared in entries {
             let entry: &Entry = prepared.as_ref();
             let (newest, seq) = self.newest();
