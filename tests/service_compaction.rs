@@ -22,6 +22,8 @@ use service::{Refusal, Restored, SESSION, Service, answer, fresh_id, of_format, 
 use tonic::Code;
 use turnkeep::rpc::pb;
 
+#[path = "service_compaction/one_request.rs"]
+mod one_request;
 #[path = "service_compaction/pins.rs"]
 mod pins;
 #[path = "service_compaction/relief.rs"]

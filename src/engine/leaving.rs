@@ -99,6 +99,7 @@ fn left(
 ) -> Left {
     let mut state = before.clone();
     state.snipped.retain(|seq| *seq >= cut.first_kept);
+    state.partly.retain(|seq, _| *seq >= cut.first_kept);
     state.stale.retain(|seq, _| *seq >= cut.first_kept);
     let last = Seq(cut.first_kept.0.saturating_sub(1));
     state.cut = Some(cut);

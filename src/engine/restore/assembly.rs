@@ -3,10 +3,11 @@
 use super::assembled::Assembled;
 use crate::engine::log::Position;
 use crate::engine::window_state::StateAt;
-use crate::engine::{Engine, Error};
-use crate::model::{Entry, Seq, WindowState};
+use crate::engine::{Engine, Error, compute};
+use crate::model::{Cut, Entry, Seq, WindowState};
 use crate::store::meta::{SessionKey, Tip};
-use crate::window::{Deepening, atoms};
+use crate::tokens::TokenCounter;
+use crate::window::{Deepening, atoms, long_results, with_shortened};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::sync::Arc;
 
@@ -23,19 +24,28 @@ impl Engine {
         at: &Position,
         state: StateAt,
     ) -> Result<Assembled, Error> {
+        let cut = state.state.cut.clone().unwrap_or_default();
+        let shown = self.shown_entries(key, tip, at, &cut).await?;
+        assembled(tip, at, state, shown).await
+    }
+
+    /// The entries before a cut that stay, and those from it on.
+    async fn shown_entries(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        at: &Position,
+        cut: &Cut,
+    ) -> Result<ShownEntries, Error> {
         // The rows of the tip are of use if the version is on its branch.
         let journal = if at.turn.branch == tip.head.branch { tip.journal.clone() } else { vec![] };
         let last = at.turn.last_seq;
-        let cut = state.state.cut.clone().unwrap_or_default();
         let first = cut.first_kept.max(Seq(1));
         let body = async {
             if last < first { Ok(vec![]) } else { self.entries(key, at, first, last, journal).await }
         };
         let kept = cut.kept();
-        let (kept, entries) = futures::try_join!(self.kept_entries(key, at, &kept), body)?;
-        Assembled::new(&tip.session, &tip.head, &at.turn, state, kept)
-            .extended(entries, at.turn.version)
-            .await
+        futures::try_join!(self.kept_entries(key, at, &kept), body)
     }
 
     /// The entries of those seqs, which are in order.
@@ -56,7 +66,7 @@ impl Engine {
 
     /// As [`Self::assemble_log`], with as many of the oldest steps left out as are
     /// needed for messages to take at most `tokens_max` tokens. If not even the last
-    /// step fits, its results are shown by their ends.
+    /// step fits, as many of its results as are needed are shown by their ends.
     pub(in crate::engine) async fn assemble_cut(
         &self,
         key: &SessionKey,
@@ -78,11 +88,10 @@ impl Engine {
             let next = StateAt { number: state.number, state: Arc::new(next) };
             assembled = self.assemble_log(key, tip, at, next).await?;
         }
-        let first = assembled.state.cut.as_ref().map_or(Seq(1), |cut| cut.first_kept);
-        let snipped = (first.0..=at.turn.last_seq.0).map(Seq).collect();
-        let next = WindowState { snipped, ..WindowState::clone(&assembled.state) };
-        let next = StateAt { number: state.number, state: Arc::new(next) };
-        assembled = self.assemble_log(key, tip, at, next).await?;
+        let cut = assembled.state.cut.clone().unwrap_or_default();
+        let shown = self.shown_entries(key, tip, at, &cut).await?;
+        let fits = |assembled: &Assembled| assembled.assembler.window(close_pending).tokens() <= tokens_max;
+        let assembled = with_fewest_shortened(tip, at, assembled, shown, fits).await?;
         let window = assembled.assembler.window(close_pending);
         let tokens = window.tokens();
         if tokens <= tokens_max {
@@ -99,4 +108,54 @@ impl Engine {
             last: factor.reported(last),
         })
     }
+}
+
+/// Entries before a cut that stay, and those from it on.
+type ShownEntries = (Vec<Entry>, Vec<Entry>);
+
+async fn assembled(
+    tip: &Tip,
+    at: &Position,
+    state: StateAt,
+    (kept, entries): ShownEntries,
+) -> Result<Assembled, Error> {
+    let assembled = Assembled::new(&tip.session, &tip.head, &at.turn, state, kept);
+    assembled.extended(entries, at.turn.version).await
+}
+
+/// A window with as few of its results shown by their ends as are needed for it to fit,
+/// the longest first; with all of them if it does not fit even so.
+async fn with_fewest_shortened(
+    tip: &Tip,
+    at: &Position,
+    whole: Assembled,
+    shown: ShownEntries,
+    fits: impl Fn(&Assembled) -> bool,
+) -> Result<Assembled, Error> {
+    let (number, state, format) = (whole.state_number, whole.state.clone(), tip.session.format);
+    let counter = TokenCounter::new(format, tip.session.tokenizer());
+    let long = {
+        let (entries, state) = (shown.1.clone(), state.clone());
+        let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
+        compute(bytes, move || long_results(format, &entries, &state, counter)).await?
+    };
+    let shortened = |count: usize| {
+        let state = with_shortened(&state, long.get(..count).unwrap_or(&long));
+        assembled(tip, at, StateAt { number, state: Arc::new(state) }, shown.clone())
+    };
+    let mut shortest = shortened(long.len()).await?;
+    if !fits(&shortest) {
+        return Ok(shortest);
+    }
+    let (mut fits_not, mut fewest) = (0, long.len());
+    while fits_not + 1 < fewest {
+        let count = fits_not.midpoint(fewest);
+        let next = shortened(count).await?;
+        if fits(&next) {
+            (fewest, shortest) = (count, next);
+        } else {
+            fits_not = count;
+        }
+    }
+    Ok(shortest)
 }
