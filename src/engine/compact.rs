@@ -494,7 +494,7 @@ fn tell_stall(key: &SessionKey, recorded: &RecordedState) {
 }
 
 /// `a` less `b`.
-fn difference(a: u64, b: u64) -> i64 {
+pub(super) fn difference(a: u64, b: u64) -> i64 {
     let size = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
     size(a) - size(b)
 }

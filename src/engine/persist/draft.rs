@@ -11,7 +11,9 @@ use crate::limits::{JOURNAL_SESSION_BYTES_MAX, PENDING_CALLS_BYTES_MAX, PENDING_
 use crate::model::{
     Branch, CallState, Digest, Entry, Output, Turn, TurnKind, UnansweredCall, Usage, Version,
 };
-use crate::store::meta::{Expected, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries, TurnOutput};
+use crate::store::meta::{
+    Expected, NewTurn, NewWindowState, RecordedTurn, SessionKey, Tip, TurnEntries, TurnOutput,
+};
 use bytes::Bytes;
 
 /// A turn that is ready to be committed.
@@ -22,6 +24,8 @@ pub(super) struct Draft {
     pub(super) entries: Vec<Entry>,
     pub(super) lines: Bytes,
     pub(super) body: Bytes,
+    /// The window state that is recorded with it, if it is a rewind.
+    pub(super) window_state: Option<NewWindowState>,
     pub(super) revise_window: bool,
     /// The tool outputs that it brings.
     pub(super) outputs: Vec<TurnOutput>,
@@ -53,6 +57,7 @@ impl Draft {
             turn: RecordedTurn { turn: self.turn.clone(), reply: self.reply_json()? },
             entries,
             branch: self.branch.clone(),
+            window_state: self.window_state.clone(),
             revise_window: self.revise_window,
             journal_bytes_max: JOURNAL_SESSION_BYTES_MAX,
             outputs: self.outputs.clone(),
@@ -69,7 +74,12 @@ impl Engine {
         base: &Base,
         prepared: &PreparedRequest,
     ) -> Result<Draft, Error> {
+        let key = &request.key;
         let new = prepared.entries.get(base.known..).unwrap_or_default();
+        let window_state = match &base.branch {
+            Some(branch) => self.state_of_branch((key, tip), &base.turn, key, branch).await?,
+            None => None,
+        };
         let now = self.now();
         let version = tip.head.version.next();
         let branch = base.branch.as_ref().map_or(&base.turn.branch, |branch| &branch.id).clone();
@@ -166,6 +176,7 @@ impl Engine {
             entries,
             lines,
             body: body?,
+            window_state,
             revise_window: late_result,
             outputs,
             reply,
