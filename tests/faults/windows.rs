@@ -205,6 +205,10 @@ async fn assert_has_pins(node: &Node, key: &SessionKey, expected: &[&str]) {
     let shown = window(node, key).await;
     let shown = String::from_utf8(shown.concat()).unwrap();
     assert!(expected.iter().all(|text| shown.contains(text)), "{shown}");
+    // What is known of it without making it.
+    let tip = node.meta.tip(key, None).await.unwrap().unwrap();
+    let tokens = node.restore(key).await.unwrap().header.tokens_after;
+    assert_eq!(tip.head.window_tokens(tip.turn.log_tokens), tokens);
 }
 
 async fn a_compaction_whose_outcome_is_unknown_is_there_and_is_not_made_twice(database: Database) {
