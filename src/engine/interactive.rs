@@ -436,7 +436,8 @@ impl Engine {
                 let mut report = report(&answer.usage);
                 // The state of the work comes last.
                 let is_cut_off = answer.stop_reason == StopReason::MaxTokens;
-                let judged = if is_cut_off { Err(CUT_OFF.to_owned()) } else { task.judge(&answer.text).await? };
+                let judged =
+                    if is_cut_off { Err(CUT_OFF.to_owned()) } else { task.judge(&answer.text).await? };
                 let text = judged.map(|unsupported| {
                     report.unsupported = unsupported;
                     answer.text
@@ -505,7 +506,8 @@ impl Engine {
             if task.base != base || !is_of_branch {
                 return Err(stale());
             }
-            let unsupported = task.judge(&text).await?.map_err(|problem| Error::invalid("summary", problem))?;
+            let unsupported =
+                task.judge(&text).await?.map_err(|problem| Error::invalid("summary", problem))?;
             let report = SummarizerReport { unsupported, ..report(&usage) };
             let made =
                 Summarized { branch: task.branch.clone(), base, first_kept: first, text: Ok(text), report };

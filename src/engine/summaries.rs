@@ -124,8 +124,8 @@ impl SummaryTask {
     /// Literals in an answer that the entries never had, or why it cannot be taken.
     pub(super) async fn judge(&self, text: &str) -> Result<Result<Vec<String>, String>, Error> {
         let (task, text) = (self.clone(), text.to_owned());
-        let bytes = self.entries.iter().map(|entry| entry.payload.len()).sum();
-        compute(bytes, move || task.judged(&text)).await
+        let bytes = self.entries.iter().map(|entry| entry.payload.len()).sum::<usize>();
+        compute(bytes.saturating_add(text.len()), move || task.judged(&text)).await
     }
 
     fn judged(&self, text: &str) -> Result<Vec<String>, String> {

@@ -168,7 +168,8 @@ mod tests {
             let kind = if seq == 9 { EntryKind::Status } else { EntryKind::Message };
             Entry { seq: Seq(seq), version: Version(1), at: Micros(0), kind, tokens: 0, payload }
         };
-        let entries = [entry(4, &[900]), entry(5, &[400, 1_000, 9, 400]), entry(7, &[1_000]), entry(9, &[900])];
+        let entries =
+            [entry(4, &[900]), entry(5, &[400, 1_000, 9, 400]), entry(7, &[1_000]), entry(9, &[900])];
         let snipped = WindowState { snipped: vec![Seq(4)], ..WindowState::default() };
         let counter = TokenCounter::new(WireFormat::AnthropicMessages, Tokenizer::O200k);
         let found = long_results(WireFormat::AnthropicMessages, &entries, &snipped, counter);

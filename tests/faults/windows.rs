@@ -21,6 +21,7 @@ on_both_databases![
     turns_after_which_nothing_can_leave_take_no_more_of_the_store_than_others,
     a_snip_that_fails_is_made_after_the_next_turn,
     a_rewind_and_a_fork_have_their_pins_with_the_turn_that_makes_them,
+    an_undo_that_a_rewind_overtakes_shows_nothing_that_is_gone,
 ];
 
 const CONTEXT: u64 = 4_000;
@@ -209,6 +210,34 @@ async fn assert_has_pins(node: &Node, key: &SessionKey, expected: &[&str]) {
     let tip = node.meta.tip(key, None).await.unwrap().unwrap();
     let tokens = node.restore(key).await.unwrap().header.tokens_after;
     assert_eq!(tip.head.window_tokens(tip.turn.log_tokens), tokens);
+}
+
+async fn an_undo_that_a_rewind_overtakes_shows_nothing_that_is_gone(database: Database) {
+    let directory = Directory::new();
+    let (node, gate, key) = gated(&database, &directory).await;
+    node.engine.compact(keeping(&key, 2)).await.unwrap().unwrap();
+    for number in 4..8 {
+        node.persist(&key, &format!("r{number}"), entry(number)).await.unwrap();
+    }
+    let last = node.engine.compact(keeping(&key, 2)).await.unwrap().unwrap().number;
+    let other = Node::start(database.meta.clone(), directory.blobs.clone()).await;
+    let whole = other.read(&key).await.unwrap().entries;
+    let mut held = gate.hold("pending_summary");
+    let undone = tokio::spawn({
+        let (engine, key) = (node.engine.clone(), key.clone());
+        async move { engine.undo_compaction(&key, last).await }
+    });
+    held.reached().await;
+    let request_id = id_of("back");
+    let rewind = RewindRequest { key: key.clone(), version: Version(1), expected_version: None, request_id };
+    other.engine.rewind_session(rewind).await.unwrap();
+    held.release();
+    assert_eq!(undone.await.unwrap().unwrap_err().reason(), Reason::CompactionNotFound);
+    for node in [&node, &other] {
+        assert_eq!(window(node, &key).await, [whole[0].1.clone()]);
+        assert_eq!(compactions(node, &key).await, []);
+    }
+    node.assert_healthy().await;
 }
 
 async fn a_compaction_whose_outcome_is_unknown_is_there_and_is_not_made_twice(database: Database) {

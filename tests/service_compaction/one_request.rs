@@ -21,12 +21,16 @@ fn parallel(format: pb::WireFormat) -> Vec<String> {
     let calls = 0..WORDS.len();
     let results = WORDS.iter().enumerate().map(|(number, words)| (number, said(number, *words)));
     if format == AnthropicMessages {
-        let uses = calls.map(|call| json!({"type": "tool_use", "id": format!("c{call}"), "name": "t", "input": {}}));
+        let uses =
+            calls.map(|call| json!({"type": "tool_use", "id": format!("c{call}"), "name": "t", "input": {}}));
         let results = results.map(|(number, said)| {
             json!({"type": "tool_result", "tool_use_id": format!("c{number}"), "content": said})
         });
         let uses = json!({"role": "assistant", "content": uses.collect::<Vec<_>>()});
-        return vec![uses.to_string(), json!({"role": "user", "content": results.collect::<Vec<_>>()}).to_string()];
+        return vec![
+            uses.to_string(),
+            json!({"role": "user", "content": results.collect::<Vec<_>>()}).to_string(),
+        ];
     }
     let calls = calls.map(|call| {
         json!({"id": format!("c{call}"), "type": "function", "function": {"name": "t", "arguments": "{}"}})

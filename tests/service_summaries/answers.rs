@@ -100,8 +100,11 @@ async fn a_model_with_a_small_window_is_given_both_ends(backend: Backend) {
         service.append(SESSION, &step(OpenaiChat, number, &short())).await;
     }
     let plan = async |source_tokens_max: u64| {
-        let request =
-            pb::PlanCompactionRequest { session: SESSION.to_owned(), source_tokens_max, ..Default::default() };
+        let request = pb::PlanCompactionRequest {
+            session: SESSION.to_owned(),
+            source_tokens_max,
+            ..Default::default()
+        };
         answer(service.client.transcripts.clone().plan_compaction(request).await)
     };
     let source = async |most: u64| plan(most).await.unwrap().plan.unwrap().source;
