@@ -478,7 +478,7 @@ impl Engine {
             }
             Some(tokens) => tokens.min(self.planned_source_max()),
         };
-        self.summary_task(key, instructions, source_max, false).await
+        Box::pin(self.summary_task(key, instructions, source_max, false)).await
     }
 
     /// Most tokens of source that a plan has, whatever the worker's model takes.

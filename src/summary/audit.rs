@@ -130,7 +130,7 @@ pub fn unsupported_claims<'t>(
 
 /// Texts in which to look for pieces.
 struct Texts<'t> {
-    texts: Vec<&'t str>,
+    all: Vec<&'t str>,
     /// All their words: what is not made of such is in none.
     words: HashSet<&'t str>,
     /// What of words of a script without spaces is ASCII, which may be words of its own.
@@ -147,12 +147,12 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 impl<'t> Texts<'t> {
     fn new(texts: impl IntoIterator<Item = &'t str>) -> Self {
-        let texts: Vec<_> = texts.into_iter().collect();
-        let words: HashSet<_> = texts.iter().flat_map(|text| words(text)).collect();
+        let all: Vec<_> = texts.into_iter().collect();
+        let words: HashSet<_> = all.iter().flat_map(|text| words(text)).collect();
         let within = words.iter().filter(|word| !word.is_ascii());
         let within = within.flat_map(|word| word.split(|c: char| !c.is_ascii()));
         let within = within.filter(|run| !run.is_empty()).collect();
-        Self { texts, words, within }
+        Self { all, words, within }
     }
 
     /// Whether a sentence is in one of them.
@@ -162,7 +162,7 @@ impl<'t> Texts<'t> {
         let inner = inner.split_last().map_or(&[][..], |(_, inner)| inner);
         inner.iter().all(|word| self.words.contains(word)) && {
             let finder = memmem::Finder::new(sentence);
-            self.texts.iter().any(|text| finder.find(text.as_bytes()).is_some())
+            self.all.iter().any(|text| finder.find(text.as_bytes()).is_some())
         }
     }
 
@@ -175,7 +175,7 @@ impl<'t> Texts<'t> {
             return false;
         }
         let finder = memmem::Finder::new(literal);
-        self.texts.iter().any(|text| {
+        self.all.iter().any(|text| {
             finder.find_iter(text.as_bytes()).any(|at| {
                 let before = text.get(..at).and_then(|before| before.chars().next_back());
                 let mut after = text.get(at + literal.len()..).unwrap_or_default().chars();

@@ -74,12 +74,7 @@ impl Engine {
         base: &Base,
         prepared: &PreparedRequest,
     ) -> Result<Draft, Error> {
-        let key = &request.key;
         let new = prepared.entries.get(base.known..).unwrap_or_default();
-        let window_state = match &base.branch {
-            Some(branch) => self.state_of_branch((key, tip), &base.turn, key, branch).await?,
-            None => None,
-        };
         let now = self.now();
         let version = tip.head.version.next();
         let branch = base.branch.as_ref().map_or(&base.turn.branch, |branch| &branch.id).clone();
@@ -176,11 +171,24 @@ impl Engine {
             entries,
             lines,
             body: body?,
-            window_state,
+            window_state: self.state_of_rewind(&request.key, tip, base).await?,
             revise_window: late_result,
             outputs,
             reply,
         })
+    }
+
+    /// The window state that is recorded with a turn that goes back.
+    async fn state_of_rewind(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        base: &Base,
+    ) -> Result<Option<NewWindowState>, Error> {
+        match &base.branch {
+            Some(branch) => self.state_of_branch((key, tip), &base.turn, key, branch).await,
+            None => Ok(None),
+        }
     }
 
     fn reply(
