@@ -124,6 +124,8 @@ pub struct Options {
     pub compaction: CompactionOptions,
     /// What summaries are made with, if anything is.
     pub summarizer: Option<Arc<Summarizer>>,
+    /// Most tokens of what is to be summarized that a model is given.
+    pub source_tokens: u64,
     /// How long it is left alone after failures.
     pub patience: Patience,
 }
@@ -153,6 +155,7 @@ impl Default for Options {
             profiles: BTreeMap::new(),
             compaction: CompactionOptions::default(),
             summarizer: None,
+            source_tokens: limits::SUMMARIZER_SOURCE_TOKENS,
             patience: Patience::default(),
         }
     }

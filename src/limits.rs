@@ -450,7 +450,7 @@ pub const TOOL_LITERALS_MAX: usize = LITERALS_MAX / 2;
 /// Longest sentence that can be a constraint or decision, in bytes: longer ones
 /// are no sentences but text without full stops.
 pub const SENTENCE_BYTES_MAX: usize = 1_000;
-/// Most constraints, and most decisions, that one compaction finds.
+/// Most constraints, and most decisions, that one compaction finds: the newest.
 pub const STATEMENTS_MAX: usize = 500;
 
 /// Most files of a ledger. Those that were only read go first.

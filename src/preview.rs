@@ -17,7 +17,7 @@ mod tool_result;
 pub use ends::{Ends, Scanner, Totals};
 pub use oversized::{Oversized, oversized_results};
 pub use oversized_media::{OversizedMedia, oversized_media};
-pub use shortened::{shortened_results, shortened_texts};
+pub use shortened::{long_result_tokens, shortened_results, shortened_texts};
 pub use tool_result::ToolResult;
 
 use crate::format::escaped_length;

@@ -389,8 +389,6 @@ pub struct Summarizer {
     pub capable: Option<LlmClient>,
     /// Tokens of input over which it is taken.
     pub capable_over_tokens: u64,
-    /// Most tokens of input that they are given.
-    pub source_tokens: u64,
 }
 
 impl Summarizer {

@@ -441,6 +441,7 @@ impl Settings {
             strip_rules: StripRules::built_in().with(self.strip_rules.clone()),
             profiles: self.profiles.clone(),
             compaction: self.compaction.clone(),
+            source_tokens: self.summarizer.source_tokens,
             patience: self.summarizer.patience(),
             ..Options::default()
         }

@@ -25,7 +25,7 @@ mod view;
 pub use admit::{Admitted, admit};
 pub use assembler::Assembler;
 pub use prepared::{Message, Prepared, preparation};
-pub use snip::{Snippable, shown_entries, snippable, snips};
+pub use snip::{LongResult, Snippable, long_results, shown_entries, snippable, snips, with_shortened};
 pub use truncate::{
     Atom, AtomKind, Deepening, atoms, cut_before, last_messages, least_tokens, opening, tail, truncate,
 };

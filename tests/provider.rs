@@ -344,12 +344,7 @@ async fn long_inputs_go_to_the_capable_model() {
     let named = |model: &str| {
         LlmClient::new(LlmOptions { model: model.to_owned(), ..options(Api::Openai, &llm) }).unwrap()
     };
-    let mut summarizer = Summarizer {
-        cheap: named("a"),
-        capable: Some(named("b")),
-        capable_over_tokens: 10,
-        source_tokens: 100,
-    };
+    let mut summarizer = Summarizer { cheap: named("a"), capable: Some(named("b")), capable_over_tokens: 10 };
     assert_eq!([summarizer.model_for(10).model(), summarizer.model_for(11).model()], ["a", "b"]);
     summarizer.capable = None;
     assert_eq!(summarizer.model_for(11).model(), "a");

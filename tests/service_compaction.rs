@@ -22,6 +22,8 @@ use service::{Refusal, Restored, SESSION, Service, answer, fresh_id, of_format, 
 use tonic::Code;
 use turnkeep::rpc::pb;
 
+#[path = "service_compaction/one_request.rs"]
+mod one_request;
 #[path = "service_compaction/pins.rs"]
 mod pins;
 #[path = "service_compaction/relief.rs"]
@@ -256,9 +258,24 @@ async fn pins_are_in_every_window_after_forks_and_rewinds(backend: Backend) {
         ..Default::default()
     };
     service.fork(fork).await.unwrap();
-    shows(&service.window("sessions/f").await, 1);
+    let of_fork = service.window("sessions/f").await;
+    shows(&of_fork, 1);
+    assert_eq!(origins(&of_fork)[..3], [ItemOrigin::Log, ItemOrigin::Pin, ItemOrigin::Log]);
     service.rewind_to(SESSION, 3).await;
     shows(&service.window(SESSION).await, 1);
+    // A list that goes back is a rewind as well.
+    let mut kept = service.read(SESSION).await.payloads();
+    kept.truncate(2);
+    kept.push(user(OpenaiChat, "count again"));
+    let mut back = snapshot(SESSION, &kept);
+    if let Some(pb::persist_transcript_request::Input::Snapshot(snapshot)) = &mut back.input {
+        snapshot.allow_rewind = true;
+    }
+    let version = service.persist(back).await.unwrap().version;
+    let window = service.window(SESSION).await;
+    assert_eq!((window.header.version, origins(&window)[1]), (version, ItemOrigin::Pin));
+    shows(&window, 1);
+    service.rewind_to(SESSION, 3).await;
     let service = service.restart().await;
     shows(&service.window(SESSION).await, 1);
     shows(&service.window("sessions/f").await, 1);

@@ -364,6 +364,7 @@ async fn a_worker_summarizes_with_its_own_model(backend: Backend) {
     let plan = || pb::PlanCompactionRequest {
         session: SESSION.to_owned(),
         instructions: "Mind the numbers.".to_owned(),
+        ..Default::default()
     };
     assert_eq!(
         answer(transcripts().plan_compaction(plan()).await).unwrap().plan,

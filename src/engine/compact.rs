@@ -362,6 +362,16 @@ impl Engine {
     }
 
     async fn undo_detached(&self, key: &SessionKey, number: u64) -> Result<RecordedState, Error> {
+        for _ in 0..APPEND_ATTEMPTS {
+            if let Some(undone) = self.try_undo(key, number).await? {
+                return Ok(undone);
+            }
+        }
+        Err(Error::Contention { session: key.session.clone(), attempts: APPEND_ATTEMPTS })
+    }
+
+    /// Nothing if the session was rewound meanwhile: what is to be shown again may be gone.
+    async fn try_undo(&self, key: &SessionKey, number: u64) -> Result<Option<RecordedState>, Error> {
         let undone = self.get_compaction(key, number).await?;
         let tip = self.tip(key, None).await?;
         let at = self.newest(key, &tip).await?;
@@ -390,14 +400,18 @@ impl Engine {
         if let Some((token, Some(_))) = self.inner.meta.pending_summary(key).await? {
             self.inner.meta.drop_summary(key, &token).await?;
         }
-        let undone = self.revise_window(key, |tip, assembled| {
+        let branch = &tip.head.branch;
+        self.revise_window(key, |tip, assembled| {
+            if tip.head.branch != *branch {
+                return Ok(None);
+            }
             let mut state = WindowState { pins: assembled.state.pins.clone(), ..before.clone() };
             state.take_back(number, tip.head.window_state + 1);
             let cause = format!("compaction {number} was undone");
             let kind = StateKind::Undo;
             Ok(Some(Proposal { undone: Some(number), ..Proposal::keeping_all(kind, state, cause) }))
-        });
-        undone.await?.ok_or_else(|| Error::CompactionNotFound { session: key.session.clone(), number })
+        })
+        .await
     }
 }
 
@@ -494,7 +508,7 @@ fn tell_stall(key: &SessionKey, recorded: &RecordedState) {
 }
 
 /// `a` less `b`.
-fn difference(a: u64, b: u64) -> i64 {
+pub(super) fn difference(a: u64, b: u64) -> i64 {
     let size = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
     size(a) - size(b)
 }

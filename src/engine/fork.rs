@@ -5,6 +5,7 @@ use super::{Engine, Error, SessionView, sessions};
 use crate::codec::digest;
 use crate::model::{
     Branch, Digest, ForkOrigin, Labels, Preamble, RequestId, Session, SessionId, Turn, TurnKind, Version,
+    WindowState,
 };
 use crate::store::meta::{BranchKey, CreateOutcome, NewSession, RecordedTurn, SessionKey, Tip};
 
@@ -56,8 +57,8 @@ impl Engine {
     async fn fork_detached(&self, request: ForkRequest) -> Result<SessionView, Error> {
         let key = SessionKey { tenant: request.source.tenant.clone(), session: request.session()? };
         let refusal = match self.make_fork(&request, &key).await {
-            Ok((CreateOutcome::Created, window_state)) => {
-                self.carry_pins(&request.source, window_state, &key).await;
+            Ok((CreateOutcome::Created, state)) => {
+                self.open_branch(&key, state.as_ref()).await;
                 self.seal_fork(&request, &key).await?;
                 return self.written_session(&key).await;
             }
@@ -73,7 +74,6 @@ impl Engine {
         match self.inner.meta.turn_of_request(&key, &request.request_id).await? {
             Some(recorded) if recorded.turn.kind == TurnKind::Fork => {
                 check_retry(&recorded, request.digest())?;
-                self.carry_pins_if_cut_off(&request.source, &key).await;
                 self.seal_fork(&request, &key).await?;
                 match self.get_session(&key).await {
                     Err(Error::SessionNotFound { .. }) => Err(refusal),
@@ -102,19 +102,20 @@ impl Engine {
         }
     }
 
-    /// Creates the session; beside the outcome, the source's newest window state.
+    /// Creates the session; beside the outcome, the window state that it begins with.
     async fn make_fork(
         &self,
         request: &ForkRequest,
         key: &SessionKey,
-    ) -> Result<(CreateOutcome, u64), Error> {
+    ) -> Result<(CreateOutcome, Option<WindowState>), Error> {
         let tip = self.tip(&request.source, None).await?;
         let base = match request.version {
             None => tip.turn.clone(),
             Some(version) => self.recorded_turn(&request.source, &tip, version).await?.turn,
         };
         let new = self.new_fork(request, key, &tip, &base).await?;
-        Ok((self.inner.meta.create_session(new).await?, tip.head.window_state))
+        let state = new.opening.as_ref().map(|opening| opening.state.clone());
+        Ok((self.inner.meta.create_session(new).await?, state))
     }
 
     async fn new_fork(
@@ -168,6 +169,8 @@ impl Engine {
         let preamble = self.inner.meta.preamble(&request.source, base.version).await?;
         let preamble =
             preamble.map(|preamble| Preamble { revision: 1, since_version: Version(0), ..preamble });
+        let opening = self.state_of_branch((&request.source, tip), base, key, &branch).await?;
+        let window_state = opening.as_ref().map_or((0, 0), |new| (new.state.number, new.window_offset));
         Ok(NewSession {
             tenant: key.tenant.clone(),
             session,
@@ -175,8 +178,8 @@ impl Engine {
             turn: RecordedTurn { turn, reply: "{}".to_owned() },
             preamble,
             source: Some((request.source.session.clone(), base.branch.clone())),
-            window_state: (tip.head.window_state, tip.head.window_offset),
-            opening: None,
+            window_state,
+            opening: opening.map(|new| new.state),
             calibration: tip.head.calibration.clone(),
         })
     }

@@ -2,7 +2,7 @@
 //! snipped; then the middle is summarized, in the background if there is time; then
 //! all but the last steps gives way to what code extracts.
 
-use super::compact::{Proposal, expect_version};
+use super::compact::Proposal;
 use super::leaving::Text;
 use super::summaries::{SummaryTask, report};
 use super::{Engine, Error, compute};
@@ -91,8 +91,6 @@ impl Ask<'static> {
 pub(super) struct Terms {
     /// Whether a caller asked for it: then only if the window gets smaller by it.
     pub(super) is_asked_for: bool,
-    /// The version that the session must have.
-    pub(super) expected_version: Option<Version>,
 }
 
 /// What an attempt at a summary says of the provider.
@@ -266,7 +264,7 @@ impl Engine {
                 }
             }
         }
-        let task = self.summary_task(key, "", SUMMARIZER_SOURCE_TOKENS, false).await?;
+        let task = self.summary_task(key, "", self.inner.options.source_tokens, false).await?;
         let Some(task) = task.filter(|task| task.filled > most) else { return Ok(()) };
         let (why, is_wanting) = match () {
             () if is_stalled => ("summaries brought no relief", false),
@@ -297,7 +295,6 @@ impl Engine {
         };
         let is_of_model = made.text.is_ok() || made.report != SummarizerReport::default();
         self.revise_window(key, |tip, assembled| {
-            expect_version(key, terms.expected_version, tip)?;
             if tip.head.branch != made.branch || first_kept(&assembled.state) != made.base {
                 return Ok(None);
             }
@@ -425,7 +422,8 @@ impl Engine {
     /// Nothing if there is nothing to summarize.
     async fn summarize(&self, key: &SessionKey, ask: Ask<'_>) -> Result<Option<Summarized>, Error> {
         let Some(models) = self.inner.options.summarizer.as_deref() else { return Ok(None) };
-        let task = self.summary_task(key, ask.instructions, models.source_tokens, ask.is_forced).await?;
+        let source_max = self.inner.options.source_tokens;
+        let task = self.summary_task(key, ask.instructions, source_max, ask.is_forced).await?;
         let Some(task) = task else { return Ok(None) };
         // No answer would be shorter; asked all the same, the model would seem to fail. And
         // another replica may have put one in place since this was begun.
@@ -438,7 +436,8 @@ impl Engine {
                 let mut report = report(&answer.usage);
                 // The state of the work comes last.
                 let is_cut_off = answer.stop_reason == StopReason::MaxTokens;
-                let judged = if is_cut_off { Err(CUT_OFF.to_owned()) } else { task.judge(&answer.text) };
+                let judged =
+                    if is_cut_off { Err(CUT_OFF.to_owned()) } else { task.judge(&answer.text).await? };
                 let text = judged.map(|unsupported| {
                     report.unsupported = unsupported;
                     answer.text
@@ -461,13 +460,30 @@ impl Engine {
 
     /// What a worker is to ask its own model, so that [`Self::commit_compaction`] can
     /// put the answer in place of the middle of the window. Nothing if the window has
-    /// no middle. `instructions` are added to the prompt.
+    /// no middle. `instructions` are added to the prompt. The source has at most as many
+    /// tokens as the model takes; as the operator's own may have, if that is not given.
     pub async fn plan_compaction(
         &self,
         key: &SessionKey,
         instructions: &str,
+        source_max: Option<u64>,
     ) -> Result<Option<SummaryTask>, Error> {
-        self.summary_task(key, instructions, SUMMARIZER_SOURCE_TOKENS, false).await
+        let source_max = match source_max {
+            None => self.inner.options.source_tokens,
+            Some(tokens) if tokens < SUMMARIZER_SOURCE_TOKENS_MIN => {
+                let problem = format!(
+                    "is {tokens}; must be at least {SUMMARIZER_SOURCE_TOKENS_MIN}, or 0 for the setting"
+                );
+                return Err(Error::invalid("source_tokens_max", problem));
+            }
+            Some(tokens) => tokens.min(self.planned_source_max()),
+        };
+        Box::pin(self.summary_task(key, instructions, source_max, false)).await
+    }
+
+    /// Most tokens of source that a plan has, whatever the worker's model takes.
+    fn planned_source_max(&self) -> u64 {
+        self.inner.options.source_tokens.max(SUMMARIZER_SOURCE_TOKENS)
     }
 
     /// Puts the summary that a worker's model made in place of what it is of, if the
@@ -483,14 +499,15 @@ impl Engine {
         let (engine, key) = (self.clone(), key.clone());
         self.detached(async move {
             let stale = || Error::invalid("plan", "is of a window that has changed since; plan again");
-            let task = engine.summary_task(&key, "", SUMMARIZER_SOURCE_TOKENS, false).await?;
+            let task = engine.summary_task(&key, "", engine.planned_source_max(), false).await?;
             let task = task.ok_or_else(stale)?;
             // What was planned before a rewind may be of entries that are gone.
             let is_of_branch = (task.branch_since..=task.version).contains(&version);
             if task.base != base || !is_of_branch {
                 return Err(stale());
             }
-            let unsupported = task.judge(&text).map_err(|problem| Error::invalid("summary", problem))?;
+            let unsupported =
+                task.judge(&text).await?.map_err(|problem| Error::invalid("summary", problem))?;
             let report = SummarizerReport { unsupported, ..report(&usage) };
             let made =
                 Summarized { branch: task.branch.clone(), base, first_kept: first, text: Ok(text), report };

@@ -99,6 +99,7 @@ fn left(
 ) -> Left {
     let mut state = before.clone();
     state.snipped.retain(|seq| *seq >= cut.first_kept);
+    state.partly.retain(|seq, _| *seq >= cut.first_kept);
     state.stale.retain(|seq, _| *seq >= cut.first_kept);
     let last = Seq(cut.first_kept.0.saturating_sub(1));
     state.cut = Some(cut);
@@ -151,8 +152,9 @@ fn left(
     Left { state, findings }
 }
 
-/// Pins statements that are not pinned yet. Of those that were found by code, the
-/// oldest go if all together take more than there is room for; gives those.
+/// Pins statements that are not pinned yet; of one that was found and is said again, the
+/// pin is as new as that. Of those that were found by code, the oldest go if all together
+/// take more than there is room for; gives those.
 fn pin<'s>(
     pins: &mut Vec<Pin>,
     found: impl Iterator<Item = &'s Statement>,
@@ -160,7 +162,11 @@ fn pin<'s>(
     measure: &dyn Fn(&str) -> u64,
 ) -> Vec<Pin> {
     for statement in found {
-        if pins.iter().any(|pin| pin.text.contains(&statement.text)) {
+        if let Some(known) = pins.iter().position(|pin| pin.text.contains(&statement.text)) {
+            let is_said_again = |pin: &Pin| pin.seq.is_some_and(|seq| seq < statement.seq);
+            if pins.get(known).is_some_and(is_said_again) {
+                pins.get_mut(known..).unwrap_or_default().rotate_left(1);
+            }
             continue;
         }
         let hash = digest::sha256(statement.text.as_bytes()).to_string();
@@ -173,11 +179,17 @@ fn pin<'s>(
 /// Takes out pins that were found by code, the oldest first, until all together take no
 /// more than there is room for; gives those.
 pub(super) fn give_way(pins: &mut Vec<Pin>, budget: Option<u64>, measure: &dyn Fn(&str) -> u64) -> Vec<Pin> {
-    let tokens = |pins: &[Pin]| pins.iter().map(|pin| measure(&pin.text)).sum::<u64>();
+    let tokens: Vec<_> = pins.iter().map(|pin| measure(&pin.text)).collect();
+    let (mut left, mut taken) = (pins.len(), tokens.iter().fold(0, |sum: u64, one| sum.saturating_add(*one)));
     let mut gone = Vec::new();
-    while pins.len() > PINS_MAX || budget.is_some_and(|budget| tokens(pins) > budget) {
-        let Some(oldest) = pins.iter().position(|pin| pin.seq.is_some()) else { break };
-        gone.push(pins.remove(oldest));
+    for (pin, tokens) in std::mem::take(pins).into_iter().zip(tokens) {
+        let is_too_much = left > PINS_MAX || budget.is_some_and(|budget| taken > budget);
+        if is_too_much && pin.seq.is_some() {
+            (left, taken) = (left - 1, taken.saturating_sub(tokens));
+            gone.push(pin);
+        } else {
+            pins.push(pin);
+        }
     }
     gone
 }
@@ -208,5 +220,51 @@ pub(super) fn audit_report<'p>(
         losses: losses
             .map(|loss| AuditLoss { subject: name(loss.subject), text: loss.text.clone(), seq: loss.seq })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::STATEMENTS_MAX;
+    use std::cell::Cell;
+
+    fn said(seq: u64, text: &str) -> Statement {
+        Statement { text: text.to_owned(), seq: Seq(seq), by: Speaker::User }
+    }
+
+    fn texts(pins: &[Pin]) -> Vec<&str> {
+        pins.iter().map(|pin| pin.text.as_str()).collect()
+    }
+
+    #[test]
+    fn each_pin_is_counted_once_however_many_give_way() {
+        let found: Vec<_> =
+            (0..2 * STATEMENTS_MAX as u64).map(|seq| said(seq, &format!("never touch {seq}."))).collect();
+        let counted = Cell::new(0);
+        let measure = |_: &str| {
+            counted.set(counted.get() + 1);
+            1
+        };
+        let mut pins = vec![Pin { name: "own".to_owned(), text: "be kind".to_owned(), seq: None }];
+        let gone = pin(&mut pins, found.iter(), Some(4), &measure);
+        let last: Vec<_> = found.iter().rev().take(3).rev().map(|found| found.text.as_str()).collect();
+        assert_eq!(texts(&pins), [&["be kind"][..], &last].concat());
+        assert_eq!((gone.len(), counted.get()), (found.len() - 3, found.len() + 1));
+        assert!(gone.is_sorted_by_key(|pin| pin.seq));
+    }
+
+    #[test]
+    fn what_is_said_again_does_not_give_way_to_what_was_said_before() {
+        let mut pins = Vec::new();
+        let all = |found: &[Statement], pins: &mut Vec<Pin>| {
+            let gone = pin(pins, found.iter(), Some(2), &|_| 1);
+            texts(&gone).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert!(all(&[said(1, "never a"), said(2, "never b"), said(2, "never b")], &mut pins).is_empty());
+        assert_eq!(texts(&pins), ["never a", "never b"]);
+        assert_eq!(all(&[said(5, "never a"), said(6, "never c")], &mut pins), ["never b"]);
+        assert_eq!(texts(&pins), ["never a", "never c"]);
+        assert_eq!(pins[0].seq, Some(Seq(1)), "a rewind to before it was said again keeps it");
     }
 }

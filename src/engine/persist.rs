@@ -57,7 +57,6 @@ impl Engine {
             let reply = engine.persist_detached(request).await;
             drop(held);
             if reply.is_ok() {
-                engine.mend_rewind(&key).await;
                 engine.open_window(&key).await;
                 engine.calibrate_if_low(&key).await;
                 engine.truncate_if_over(&key).await;
@@ -222,10 +221,9 @@ impl Engine {
             return Ok(Attempt::Lost { object_first });
         }
         let reply = Box::new(draft.reply.clone());
+        let state = draft.window_state.as_ref().map(|new| new.state.state.clone());
         self.committed(key, cached, draft);
-        if base.branch.is_some() {
-            self.carry_pins(key, cached.tip.head.window_state, key).await;
-        }
+        self.open_branch(key, state.as_ref()).await;
         Ok(Attempt::Committed(reply))
     }
 

@@ -1,14 +1,18 @@
 //! Pins: literals that every window of a session shows.
 
-use super::compact::Proposal;
+use super::compact::{Proposal, difference};
 use super::leaving::give_way;
+use super::log::Position;
 use super::notes::check_name;
 use super::{Engine, Error};
 use crate::limits::{OPENING_ENTRIES_MAX, PIN_BYTES_MAX, PINS_MAX};
-use crate::model::{Pin, RecordedState, Seq, Session, StateKind, Version, WindowState, WireFormat};
-use crate::store::meta::{BranchKey, SessionKey, Tip};
+use crate::model::{
+    Branch, Pin, RecordedState, Seq, Session, StateKind, StateRecord, Turn, WindowState, WireFormat,
+};
+use crate::store::meta::{BranchKey, NewWindowState, SessionKey, Tip};
 use crate::tokens::TokenCounter;
-use crate::window::opening;
+use crate::window::{Assembler, opening};
+use std::sync::Arc;
 
 impl Engine {
     /// Pins a text, or another in place of that of the same name.
@@ -57,90 +61,56 @@ impl Engine {
         Ok(self.state_at(key, &tip, &at).await?.state.pins.clone())
     }
 
-    /// The session's newest state of all, on whatever branch it was recorded.
-    async fn newest_of_session(&self, key: &SessionKey, number: u64) -> Result<Option<RecordedState>, Error> {
-        let own = self.inner.meta.branches_of_session(key).await?;
-        let root =
-            own.first().map(|branch| BranchKey { tenant: key.tenant.clone(), branch: branch.id.clone() });
-        for branch in own.iter().rev() {
-            let branch = BranchKey { tenant: key.tenant.clone(), branch: branch.id.clone() };
-            let newest = Version(i64::MAX.unsigned_abs());
-            if let Some(found) = self.inner.meta.window_states(&branch, newest, u64::MAX, 1).await?.pop() {
-                return Ok(Some(found));
-            }
+    /// The window state that a branch of `key` begins with, whose log is that of `source` up
+    /// to the turn `base`: the state of then, with the pins that `source` has now, but for
+    /// those that were found in what the branch does not have, and the names of its notes.
+    /// Nothing if there is nothing of it. The log is not read for it.
+    pub(super) async fn state_of_branch(
+        &self,
+        (source, tip): (&SessionKey, &Tip),
+        base: &Turn,
+        key: &SessionKey,
+        branch: &Branch,
+    ) -> Result<Option<NewWindowState>, Error> {
+        let (number, notes) = (tip.head.window_state, self.note_names(source).await?);
+        if number == 0 && notes.is_empty() {
+            return Ok(None);
         }
-        // A fork that recorded none has its source's.
-        let Some(root) = root else { return Ok(None) };
-        for span in self.lineage(&root).await?.spans().iter().rev() {
-            let branch = BranchKey { tenant: key.tenant.clone(), branch: span.branch.clone() };
-            let last = span.last_version.unwrap_or(Version(i64::MAX.unsigned_abs()));
-            let before = number.saturating_add(1);
-            if let Some(found) = self.inner.meta.window_states(&branch, last, before, 1).await?.pop() {
-                return Ok(Some(found));
+        let mut pins = self.newest_recorded(source, tip).await?.pins.clone();
+        pins.retain(|pin| pin.seq.is_none_or(|seq| seq <= base.last_seq));
+        let of_base = BranchKey { tenant: source.tenant.clone(), branch: base.branch.clone() };
+        let at = Position::new(self.lineage(&of_base).await?, base.clone(), Some(tip));
+        let (before, offset) = match self.states_before(source, &at, u64::MAX, 1).await?.pop() {
+            None => (WindowState::default(), 0),
+            Some(recorded) if recorded.number == number => (recorded.state, tip.head.window_offset),
+            Some(recorded) => {
+                let log = self.recorded_turn(source, tip, recorded.version).await?.turn.log_tokens;
+                (recorded.state, difference(recorded.record.tokens_after, log))
             }
-        }
-        Ok(None)
-    }
-
-    /// After a rewind or fork: records the state that the log has now, with the pins
-    /// that `source` has, but for those that were found in what it does not have, and
-    /// the names of its notes. A failure leaves the window of that version, with the
-    /// pins of its time.
-    pub(super) async fn carry_pins(&self, source: &SessionKey, number: u64, key: &SessionKey) {
-        let carried = async {
-            if number == 0 && self.note_names(key).await?.is_empty() {
-                return Ok(None);
-            }
-            let newest = self.newest_of_session(source, number).await?;
-            // The source may be gone, and with it what it pinned since.
-            if newest.is_none() && number > 0 {
-                return Ok(None);
-            }
-            let pins = newest.map(|found| found.state.pins).unwrap_or_default();
-            self.revise_window(key, |tip, assembled| {
-                let mut state = WindowState::clone(&assembled.state);
-                state.pins.clone_from(&pins);
-                state.pins.retain(|pin| pin.seq.is_none_or(|seq| seq <= tip.turn.last_seq));
-                let (kind, cause) = (StateKind::Rewind, String::new());
-                Ok(Some(Proposal::keeping_all(kind, state, cause)))
-            })
-            .await
         };
-        if let Err(error) = carried.await {
-            tracing::warn!(session = %key.session, error = %error, "pins were not carried over");
-        }
-    }
-
-    /// As [`Self::carry_pins`], if that was cut off: the branch that the session is on has
-    /// no state of its own.
-    pub(super) async fn carry_pins_if_cut_off(&self, source: &SessionKey, key: &SessionKey) {
-        let missing = async {
-            let tip = self.tip(key, None).await?;
-            let branch = BranchKey { tenant: key.tenant.clone(), branch: tip.head.branch.clone() };
-            let newest = Version(i64::MAX.unsigned_abs());
-            let own = self.inner.meta.window_states(&branch, newest, u64::MAX, 1).await?;
-            Ok::<_, Error>((own.is_empty() && tip.branch.parent.is_some()).then_some(tip.head.window_state))
+        let state = WindowState { pins, notes, calibration: tip.head.calibration.clone(), ..before.clone() };
+        let counter = TokenCounter::new(tip.session.format, tip.session.tokenizer());
+        // Pins and notes stand together, whatever else there is.
+        let tokens = |state: &WindowState| {
+            let state = Arc::new(WindowState { cut: None, ..state.clone() });
+            Assembler::with_state(tip.session.format, counter, state, vec![]).window(false).tokens()
         };
-        match missing.await {
-            Ok(Some(number)) => self.carry_pins(source, number, key).await,
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(session = %key.session, error = %error, "pins were not looked after");
-            }
-        }
-    }
-
-    /// After the first turn that follows a rewind: carries the pins over if that was cut
-    /// off.
-    pub(super) async fn mend_rewind(&self, key: &SessionKey) {
-        let Some(cached) = self.inner.caches.tips.get(key) else { return };
-        let Tip { session, head, branch, turn, .. } = &cached.tip;
-        let is_first = turn.version == branch.first_version.next() && branch.parent.is_some();
-        let is_fork =
-            session.forked_from.as_ref().is_some_and(|of| of.version.next() == branch.first_version);
-        if is_first && !is_fork && head.window_state > 0 {
-            self.carry_pins_if_cut_off(key, key).await;
-        }
+        let window_offset = offset.saturating_add(difference(tokens(&state), tokens(&before)));
+        let record = StateRecord {
+            tokens_before: tip.head.window_tokens(tip.turn.log_tokens),
+            tokens_after: base.log_tokens.saturating_add_signed(window_offset),
+            ..StateRecord::default()
+        };
+        let state = RecordedState {
+            branch: branch.id.clone(),
+            number: number + 1,
+            version: branch.first_version,
+            kind: StateKind::Rewind,
+            state,
+            record,
+            created_at: branch.created_at,
+        };
+        Ok(Some(NewWindowState { key: key.clone(), state, window_offset }))
     }
 
     async fn revise_pins(
@@ -183,9 +153,20 @@ impl Engine {
     /// the window as it is.
     pub(super) async fn open_window(&self, key: &SessionKey) {
         let Some(cached) = self.inner.caches.tips.get(key) else { return };
-        if cached.tip.head.window_state == 0 || cached.tip.turn.first_seq > Seq(OPENING_ENTRIES_MAX) {
-            return;
+        if cached.tip.head.window_state > 0 && cached.tip.turn.first_seq <= Seq(OPENING_ENTRIES_MAX) {
+            self.open_window_of(key).await;
         }
+    }
+
+    /// The same after a rewind or fork, if the window state of that log is of before it had
+    /// pins or notes.
+    pub(super) async fn open_branch(&self, key: &SessionKey, state: Option<&WindowState>) {
+        if state.is_some_and(|state| state.cut.is_none() && state.shows_memory()) {
+            self.open_window_of(key).await;
+        }
+    }
+
+    async fn open_window_of(&self, key: &SessionKey) {
         let opened = self.revise_window(key, |_, assembled| {
             let is_open = assembled.state.cut.is_some() || !assembled.state.shows_memory();
             let cut = opening(&assembled.assembler.window(false)).filter(|_| !is_open);

@@ -44,7 +44,6 @@ impl Engine {
             let tip = self.tip(key, None).await?;
             if let Some(recorded) = self.inner.meta.turn_of_request(key, &request.request_id).await? {
                 check_retry(&recorded, request.digest())?;
-                self.carry_pins_if_cut_off(key, key).await;
                 return self.get_session(key).await;
             }
             if let Some(expected) = request.expected_version
@@ -55,6 +54,7 @@ impl Engine {
             }
             let base = self.recorded_turn(key, &tip, request.version).await?.turn;
             let mut new = self.rewind_turn(&request, &tip, &base).await?;
+            let state = new.window_state.as_ref().map(|new| new.state.state.clone());
             let mut writer = None;
             if self.inner.options.seal_every_turn {
                 let Some(run) = self.put_rewind(&new).await? else { continue };
@@ -65,7 +65,7 @@ impl Engine {
             self.inner.caches.forget(key);
             match outcome {
                 Ok(CommitOutcome::Committed) => {
-                    self.carry_pins(key, tip.head.window_state, key).await;
+                    self.open_branch(key, state.as_ref()).await;
                     return self.written_session(key).await;
                 }
                 // The next round reads what came of it.
@@ -75,7 +75,6 @@ impl Engine {
                     match self.inner.meta.turn_of_request(key, &request.request_id).await {
                         Ok(Some(recorded)) => {
                             check_retry(&recorded, request.digest())?;
-                            self.carry_pins_if_cut_off(key, key).await;
                             return self.written_session(key).await;
                         }
                         Ok(None) => {}
@@ -102,7 +101,9 @@ impl Engine {
     }
 
     async fn rewind_turn(&self, request: &RewindRequest, tip: &Tip, base: &Turn) -> Result<NewTurn, Error> {
-        let branch = self.rewound_branch(&request.key, tip, base).await?;
+        let key = &request.key;
+        let branch = self.rewound_branch(key, tip, base).await?;
+        let window_state = self.state_of_branch((key, tip), base, key, &branch).await?;
         let mut turn = Turn {
             branch: branch.id.clone(),
             version: branch.first_version,
@@ -126,11 +127,12 @@ impl Engine {
         };
         turn.receipt = digest::of_turn(base.receipt, &turn);
         Ok(NewTurn {
-            key: request.key.clone(),
+            key: key.clone(),
             expected: Expected::unchanged(tip),
             turn: RecordedTurn { turn, reply: "{}".to_owned() },
             entries: TurnEntries::None,
             branch: Some(branch),
+            window_state,
             revise_window: false,
             journal_bytes_max: JOURNAL_SESSION_BYTES_MAX,
             outputs: vec![],

@@ -1,6 +1,6 @@
 //! What a model is asked to summarize, and whether its answer will do.
 
-use super::{Engine, Error};
+use super::{Engine, Error, compute};
 use crate::limits::AUDIT_LOSSES_MAX;
 use crate::model::{
     BranchId, Cut, Entry, ModelProfile, Seq, SummarizerReport, Usage, Version, WireFormat, percent,
@@ -78,14 +78,20 @@ impl Engine {
         let entries = self.leaving_entries(key, &at, &unseen, &cut).await?;
         let format = tip.session.format;
         let counter = TokenCounter::new(format, tip.session.tokenizer());
-        let measure = |text: &str| counter.count_text(text);
         let tokens_max = options.slot_tokens(Some(room));
         let target = tokens_max - options.ledger_tokens(tokens_max);
         let previous = before.summary.as_ref().map(|summary| summary.text.clone());
-        let source = {
-            let said = said(format, &entries);
-            render_source(&said, previous.as_deref(), source_max, &measure)
-        };
+        let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
+        let rendered = compute(bytes, {
+            let (entries, previous) = (entries.clone(), previous.clone());
+            move || {
+                let measure = |text: &str| counter.count_text(text);
+                let source =
+                    render_source(&said(format, &entries), previous.as_deref(), source_max, &measure);
+                (measure(&source.text), source)
+            }
+        });
+        let (source_tokens, source) = rendered.await?;
         let prompt = options.prompt.as_deref().unwrap_or(PROMPT);
         Ok(Some(SummaryTask {
             version: tip.head.version,
@@ -99,7 +105,7 @@ impl Engine {
             tokens_max,
             branch: tip.head.branch.clone(),
             branch_since: tip.branch.first_version,
-            source_tokens: measure(&source.text),
+            source_tokens,
             filled,
             is_due: !is_stalled && filled > options.summary_limit(room),
             entries,
@@ -116,7 +122,13 @@ fn said(format: WireFormat, entries: &[Entry]) -> Vec<Said<'_>> {
 
 impl SummaryTask {
     /// Literals in an answer that the entries never had, or why it cannot be taken.
-    pub(super) fn judge(&self, text: &str) -> Result<Vec<String>, String> {
+    pub(super) async fn judge(&self, text: &str) -> Result<Result<Vec<String>, String>, Error> {
+        let (task, text) = (self.clone(), text.to_owned());
+        let bytes = self.entries.iter().map(|entry| entry.payload.len()).sum::<usize>();
+        compute(bytes.saturating_add(text.len()), move || task.judged(&text)).await
+    }
+
+    fn judged(&self, text: &str) -> Result<Vec<String>, String> {
         let tokens = self.counter.count_text(text);
         if text.trim().is_empty() {
             return Err("the summary is empty".to_owned());

@@ -4,9 +4,7 @@ use super::compact::expect_version;
 use super::interactive::{Ask, Claimed, FAILED, SUMMARY_POLL, Summarized, Terms};
 use super::{Engine, Error};
 use crate::clock::{self, Deadline};
-use crate::limits::{
-    SUMMARIZER_CLAIM, SUMMARIZER_SOURCE_TOKENS, SUMMARIZER_SOURCE_TOKENS_MIN, SUMMARY_WAIT_MAX,
-};
+use crate::limits::{SUMMARIZER_CLAIM, SUMMARIZER_SOURCE_TOKENS_MIN, SUMMARY_WAIT_MAX};
 use crate::model::{CompressionPath, RecordedState, Version};
 use crate::store::meta::SessionKey;
 use std::ops::ControlFlow;
@@ -32,19 +30,18 @@ impl Engine {
                 format!("SUMMARIZE is for interactive sessions: on the {path} path no model is called");
             return Err(Error::invalid("strategy", problem));
         }
-        // A model is not asked in vain.
+        // Turns that land from here on stay as they are after what is summarized, which was
+        // paid for by then.
         expect_version(key, expected_version, &tip)?;
         let options = &self.inner.options;
         let wait = wait.min(SUMMARY_WAIT_MAX);
         let is_hurried = wait < options.compaction.wait();
         let ask = Ask { instructions, is_forced: true, is_hurried, deadline: Deadline::after(wait) };
-        let terms = Terms { is_asked_for: true, expected_version };
-        let models = options.summarizer.as_deref();
-        let source_max = models.map_or(SUMMARIZER_SOURCE_TOKENS, |models| models.source_tokens);
-        let task = || self.summary_task(key, instructions, source_max, true);
+        let terms = Terms { is_asked_for: true };
+        let task = || self.summary_task(key, instructions, options.source_tokens, true);
         let Some(first) = task().await? else { return Ok(None) };
         let (why, is_wanting) = match () {
-            () if models.is_none() => ("there is no summarizer", false),
+            () if options.summarizer.is_none() => ("there is no summarizer", false),
             () if first.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN => ("too little was said", false),
             () if !self.may_summarize() => ("the summarizer failed too often of late", true),
             () => match self.asked_summary(key, ask, terms).await? {

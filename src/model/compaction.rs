@@ -15,6 +15,10 @@ pub struct WindowState {
     /// order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snipped: Vec<Seq>,
+    /// Of these, those of which only some results are: their places among the results of
+    /// the entry, counted from 0, in order.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub partly: BTreeMap<Seq, Vec<u32>>,
     /// Of these, those whose results a later call made stale, each with the entry of
     /// the call: it read the same file again, or changed it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

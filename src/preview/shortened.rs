@@ -39,21 +39,46 @@ impl Measure for Tokens {
 
 /// The entry with the ends of its long tool results in place of them; nothing if
 /// none has more than [`SNIP_CHARACTERS`]. Only those values change. `later` is the
-/// entry that made the results stale, if one did.
-pub fn shortened_results(format: WireFormat, payload: &Bytes, seq: Seq, later: Option<Seq>) -> Option<Bytes> {
+/// entry that made the results stale, if one did. `only` are the places of the results
+/// that are shown so, if not all are.
+pub fn shortened_results(
+    format: WireFormat,
+    payload: &Bytes,
+    seq: Seq,
+    later: Option<Seq>,
+    only: Option<&[u32]>,
+) -> Option<Bytes> {
     let whole = match later {
         None => whole_of(seq),
         Some(later) => format!("{}; what it shows was read again or changed in entry {later}", whole_of(seq)),
     };
     let results = result_contents(format, payload);
-    let texts = results.iter().flat_map(|result| &result.texts).filter_map(|text| {
+    let shown = (0..).zip(&results).filter(|(place, _)| only.is_none_or(|only| only.contains(place)));
+    let texts = shown.flat_map(|(_, result)| &result.texts).filter_map(|text| {
         let content = text.text()?;
-        let is_long = content.len() as u64 > SNIP_CHARACTERS && Characters.length(&content) > SNIP_CHARACTERS;
-        let shown =
-            is_long.then(|| shortened(&content, SNIPPED_CHARACTERS, &Characters, &whole)).flatten()?;
+        let shown = is_long(&content)
+            .then(|| shortened(&content, SNIPPED_CHARACTERS, &Characters, &whole))
+            .flatten()?;
         Some((text.range(), shown))
     });
     changed(payload, &texts.collect::<Vec<_>>())
+}
+
+/// Tokens of those texts of each result in a payload that [`shortened_results`] would
+/// show by their ends, in order.
+pub fn long_result_tokens(format: WireFormat, payload: &[u8], counter: TokenCounter) -> Vec<u64> {
+    let results = result_contents(format, payload);
+    let tokens = results.iter().map(|result| {
+        let texts = result.texts.iter().filter_map(|text| text.text()).filter(|text| is_long(text));
+        texts.fold(0, |sum: u64, text| sum.saturating_add(counter.count_text(&text)))
+    });
+    tokens.collect()
+}
+
+/// Whether a text of a result is shown by its ends.
+fn is_long(text: &str) -> bool {
+    // No text has more characters than bytes.
+    text.len() as u64 > SNIP_CHARACTERS && Characters.length(text) > SNIP_CHARACTERS
 }
 
 /// The entry with its texts shortened so that they have at most `tokens_max` tokens;

@@ -63,7 +63,8 @@ impl Transcripts {
     ) -> Result<pb::PlanCompactionResponse, Error> {
         let key = convert::session_key(&self.tenant, "session", &request.session)?;
         check_instructions(&request.instructions)?;
-        let task = self.engine.plan_compaction(&key, &request.instructions).await?;
+        let source_max = (request.source_tokens_max > 0).then_some(request.source_tokens_max);
+        let task = self.engine.plan_compaction(&key, &request.instructions, source_max).await?;
         let plan = task.map(|task| pb::CompactionPlan {
             version: task.version.0,
             base_seq: task.base.0,

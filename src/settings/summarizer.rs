@@ -23,7 +23,8 @@ pub struct Summarizer {
     pub capable_model: String,
     /// Tokens of input over which that is taken.
     pub capable_over_tokens: u64,
-    /// Most tokens of the input, as they are counted here; of more, both ends.
+    /// Most tokens of the input, as they are counted here, and of what a worker's own
+    /// model is given, if it names no other; of more, both ends.
     pub source_tokens: u64,
     /// The key.
     #[serde(deserialize_with = "secret")]
@@ -85,7 +86,7 @@ impl Summarizer {
         match self.api {
             None if is_set => Err(invalid("api", "is needed with the other settings of the summarizer")),
             Some(_) if self.model.is_empty() => Err(invalid("model", "is needed with summarizer.api")),
-            Some(_) if self.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN => {
+            _ if self.source_tokens < SUMMARIZER_SOURCE_TOKENS_MIN => {
                 let problem = format!("must be at least {SUMMARIZER_SOURCE_TOKENS_MIN}");
                 Err(invalid("source_tokens", &problem))
             }
@@ -138,8 +139,8 @@ impl Summarizer {
             })
         };
         let capable = (!self.capable_model.is_empty()).then(|| client(&self.capable_model)).transpose()?;
-        let Self { capable_over_tokens, source_tokens, .. } = *self;
-        Ok(Some(Models { cheap: client(&self.model)?, capable, capable_over_tokens, source_tokens }))
+        let capable_over_tokens = self.capable_over_tokens;
+        Ok(Some(Models { cheap: client(&self.model)?, capable, capable_over_tokens }))
     }
 }
 
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_summarizer_has_an_api_a_model_and_one_key() {
-        let table: [(&[(&str, &str)], &str); 12] = [
+        let table: [(&[(&str, &str)], &str); 13] = [
             (&[("KEY_HEADER", "api-key")], "summarizer.api: is needed"),
             (&[("MODEL", "m")], "summarizer.api: is needed"),
             (&[("KEY", "hunter2")], "summarizer.api: is needed"),
@@ -178,6 +179,7 @@ mod tests {
                 &[("API", "openai"), ("MODEL", "m"), ("SOURCE_TOKENS", "399")],
                 "summarizer.source_tokens: must be at least 400",
             ),
+            (&[("SOURCE_TOKENS", "0")], "summarizer.source_tokens: must be at least 400"),
             (&[("COOLDOWN_SECONDS", "86401")], "summarizer.cooldown_seconds: must be at most 86400"),
             (&[("BREAKER_SECONDS", "86401")], "summarizer.breaker_seconds: must be at most 86400"),
             (&[("BREAKER_FAILURES", "0")], "summarizer.breaker_failures: must be at least 1"),

@@ -130,9 +130,11 @@ pub fn unsupported_claims<'t>(
 
 /// Texts in which to look for pieces.
 struct Texts<'t> {
-    texts: Vec<&'t str>,
+    all: Vec<&'t str>,
     /// All their words: what is not made of such is in none.
     words: HashSet<&'t str>,
+    /// What of words of a script without spaces is ASCII, which may be words of its own.
+    within: HashSet<&'t str>,
 }
 
 fn is_of_word(c: char) -> bool {
@@ -145,9 +147,12 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 impl<'t> Texts<'t> {
     fn new(texts: impl IntoIterator<Item = &'t str>) -> Self {
-        let texts: Vec<_> = texts.into_iter().collect();
-        let words = texts.iter().flat_map(|text| words(text)).collect();
-        Self { texts, words }
+        let all: Vec<_> = texts.into_iter().collect();
+        let words: HashSet<_> = all.iter().flat_map(|text| words(text)).collect();
+        let within = words.iter().filter(|word| !word.is_ascii());
+        let within = within.flat_map(|word| word.split(|c: char| !c.is_ascii()));
+        let within = within.filter(|run| !run.is_empty()).collect();
+        Self { all, words, within }
     }
 
     /// Whether a sentence is in one of them.
@@ -157,7 +162,7 @@ impl<'t> Texts<'t> {
         let inner = inner.split_last().map_or(&[][..], |(_, inner)| inner);
         inner.iter().all(|word| self.words.contains(word)) && {
             let finder = memmem::Finder::new(sentence);
-            self.texts.iter().any(|text| finder.find(text.as_bytes()).is_some())
+            self.all.iter().any(|text| finder.find(text.as_bytes()).is_some())
         }
     }
 
@@ -166,15 +171,11 @@ impl<'t> Texts<'t> {
     fn hold(&self, kind: LiteralKind, literal: &str, whole: bool) -> bool {
         // What is written without spaces may have its end anywhere.
         let is_wide = !literal.is_ascii();
-        if whole
-            && !is_wide
-            && words(literal).any(|word| !self.words.contains(word))
-            && !self.is_in_wide(literal)
-        {
+        if whole && !is_wide && !words(literal).all(|word| self.may_hold(word)) {
             return false;
         }
         let finder = memmem::Finder::new(literal);
-        self.texts.iter().any(|text| {
+        self.all.iter().any(|text| {
             finder.find_iter(text.as_bytes()).any(|at| {
                 let before = text.get(..at).and_then(|before| before.chars().next_back());
                 let mut after = text.get(at + literal.len()..).unwrap_or_default().chars();
@@ -192,9 +193,10 @@ impl<'t> Texts<'t> {
         })
     }
 
-    /// Whether a literal could stand within words of a script without spaces.
-    fn is_in_wide(&self, literal: &str) -> bool {
-        self.words.iter().any(|word| !word.is_ascii() && words(literal).any(|piece| word.contains(piece)))
+    /// Whether a word, which is ASCII, is one of theirs, or could stand within one of a
+    /// script without spaces.
+    fn may_hold(&self, word: &str) -> bool {
+        self.words.contains(word) || self.within.iter().any(|run| run.contains(word))
     }
 }
 
@@ -273,6 +275,24 @@ mod tests {
             claims,
             [(LiteralKind::Path, "src/zz.rs:9".to_owned()), (LiteralKind::ErrorCode, "E0999".to_owned())]
         );
+    }
+
+    #[test]
+    fn text_without_spaces_is_looked_through_once_and_not_for_each_literal() {
+        let ideograph = |number: u32| char::from_u32(0x4e00 + number % 20_000).unwrap();
+        let sentence = |number: u32| (0..12).map(|at| ideograph(number * 7 + at)).chain(['。']).collect();
+        let text: Vec<String> = (0..40_000).map(sentence).collect();
+        let text = text.concat() + "修改go.mod文件" + "运行lib_1文件";
+        let names: Vec<_> = (0..900).map(|number| format!("src/module_{number}/lib.rs")).collect();
+        let found = found(&[&names.join(" "), "go.mod"]);
+        let audit = audit(&found, [text.as_str()]);
+        let path = Subject::Literal(LiteralKind::Path);
+        assert_eq!(audit.tallies[&path], Tally { kept: 1, lost: 900 });
+        let texts = Texts::new([text.as_str()]);
+        assert_eq!(texts.within, HashSet::from(["go", "mod", "lib_1"]));
+        assert!(texts.words.len() > 10_000);
+        // Nor is it looked through for what has one word of it.
+        assert!(texts.may_hold("lib") && !texts.may_hold("module_7"));
     }
 
     proptest! {

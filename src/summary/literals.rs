@@ -103,7 +103,8 @@ pub struct Findings {
     pub constraints: Vec<Statement>,
     /// Decisions of the user and the model.
     pub decisions: Vec<Statement>,
-    /// How many different ones were found beyond the limits.
+    /// How many different ones were found beyond the limits: of literals the newest, of
+    /// constraints and decisions the oldest.
     pub omitted: u64,
     /// Statements of earlier entries that were pinned, and are not any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -193,11 +194,12 @@ impl Finder {
                 if !is_one || list.iter().any(|known| known.text == sentence) {
                     continue;
                 }
-                if list.len() < STATEMENTS_MAX {
-                    list.push(Statement { text: sentence.to_owned(), seq, by });
-                } else {
+                // Pins are of the newest, if there is no room for all.
+                if list.len() >= STATEMENTS_MAX {
+                    list.remove(0);
                     self.findings.omitted += 1;
                 }
+                list.push(Statement { text: sentence.to_owned(), seq, by });
             }
         }
     }

@@ -92,7 +92,8 @@ impl Prepared {
                 shortened_texts(api.format, &entry.payload, entry.seq, FIRST_MESSAGE_TOKENS, api.counter)
             } else if state.snipped.binary_search(&entry.seq).is_ok() {
                 let later = state.stale.get(&entry.seq).copied();
-                shortened_results(api.format, &entry.payload, entry.seq, later)
+                let only = state.partly.get(&entry.seq).map(Vec::as_slice);
+                shortened_results(api.format, &entry.payload, entry.seq, later, only)
             } else {
                 None
             }

@@ -3,8 +3,11 @@
 use super::view::Window;
 use crate::format::{Role, result_contents};
 use crate::limits::{SNIP_CHARACTERS, SNIPPED_CHARACTERS};
-use crate::model::{Origin, Seq, WireFormat};
+use crate::model::{Entry, EntryKind, Origin, Seq, WindowState, WireFormat};
+use crate::preview::long_result_tokens;
+use crate::tokens::TokenCounter;
 use bytes::Bytes;
+use std::cmp::Reverse;
 
 /// An entry whose long tool results may be shown by their ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,9 +97,56 @@ pub fn snips(found: &[Snippable], is_stale: impl Fn(Seq) -> bool, aim: u64, leas
     seqs
 }
 
+/// A tool result with texts that may be shown by their ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongResult {
+    /// Its entry.
+    pub seq: Seq,
+    /// Its place among the results of that, counted from 0.
+    pub place: u32,
+    /// Tokens of those texts.
+    pub tokens: u64,
+}
+
+/// The tool results in entries that a window of `state` shows whole and could show by
+/// their ends, those of the most tokens first, and the oldest of as many.
+pub fn long_results(
+    format: WireFormat,
+    entries: &[Entry],
+    state: &WindowState,
+    counter: TokenCounter,
+) -> Vec<LongResult> {
+    let mut found = Vec::new();
+    // JSON has no fewer bytes than its text has characters.
+    let is_long = |entry: &&Entry| entry.payload.len() as u64 > SNIP_CHARACTERS;
+    let messages = entries.iter().filter(|entry| entry.kind == EntryKind::Message);
+    for entry in messages.filter(is_long).filter(|entry| state.snipped.binary_search(&entry.seq).is_err()) {
+        let tokens = long_result_tokens(format, &entry.payload, counter);
+        let of_entry = (0..).zip(tokens).filter(|(_, tokens)| *tokens > 0);
+        found.extend(of_entry.map(|(place, tokens)| LongResult { seq: entry.seq, place, tokens }));
+    }
+    found.sort_by_key(|result| (Reverse(result.tokens), result.seq, result.place));
+    found
+}
+
+/// The state with which those results, which it shows whole, are shown by their ends.
+pub fn with_shortened(state: &WindowState, results: &[LongResult]) -> WindowState {
+    let mut state = state.clone();
+    for LongResult { seq, place, .. } in results {
+        state.partly.entry(*seq).or_default().push(*place);
+    }
+    state.partly.values_mut().for_each(|places| places.sort_unstable());
+    state.snipped.extend(state.partly.keys());
+    state.snipped.sort_unstable();
+    state.snipped.dedup();
+    state
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Micros;
+    use crate::model::{Tokenizer, Version};
     use proptest::prelude::*;
 
     fn any_found() -> impl Strategy<Value = Vec<(Snippable, bool)>> {
@@ -104,6 +154,31 @@ mod tests {
             let numbered = wins.into_iter().zip(1..);
             numbered.map(|((win, is_stale), seq)| (Snippable { seq: Seq(seq), win }, is_stale)).collect()
         })
+    }
+
+    #[test]
+    fn the_longest_results_that_are_shown_whole_come_first_and_the_oldest_of_as_many() {
+        let result = |words: usize| {
+            let text = "word ".repeat(words);
+            format!(r#"{{"type":"tool_result","tool_use_id":"t","content":"{text}"}}"#)
+        };
+        let entry = |seq, words: &[usize]| {
+            let blocks: Vec<_> = words.iter().map(|words| result(*words)).collect();
+            let payload = format!(r#"{{"role":"user","content":[{}]}}"#, blocks.join(",")).into();
+            let kind = if seq == 9 { EntryKind::Status } else { EntryKind::Message };
+            Entry { seq: Seq(seq), version: Version(1), at: Micros(0), kind, tokens: 0, payload }
+        };
+        let entries =
+            [entry(4, &[900]), entry(5, &[400, 1_000, 9, 400]), entry(7, &[1_000]), entry(9, &[900])];
+        let snipped = WindowState { snipped: vec![Seq(4)], ..WindowState::default() };
+        let counter = TokenCounter::new(WireFormat::AnthropicMessages, Tokenizer::O200k);
+        let found = long_results(WireFormat::AnthropicMessages, &entries, &snipped, counter);
+        let places: Vec<_> = found.iter().map(|found| (found.seq.0, found.place)).collect();
+        assert_eq!(places, [(5, 1), (7, 0), (5, 0), (5, 3)]);
+        let state = with_shortened(&snipped, &found[..3]);
+        assert_eq!(state.snipped, [4, 5, 7].map(Seq));
+        assert_eq!(state.partly, [(Seq(5), vec![0, 1]), (Seq(7), vec![0])].into());
+        assert_eq!(with_shortened(&snipped, &[]), snipped);
     }
 
     proptest! {

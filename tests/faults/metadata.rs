@@ -228,7 +228,7 @@ async fn what_was_written_and_cannot_be_read_back_is_in_doubt_and_done_once() {
     let table: [(&str, Call, Failures, Result<Version, Reason>); 6] = [
         ("commit_turn", rewind, &[("tip", DOWN)], Ok(Version(3))),
         ("commit_turn", rewind, &[("commit_turn", LOST), ("turn_of_request", DOWN)], Ok(Version(3))),
-        ("commit_turn", rewind, &[("commit_turn", LOST), ("tip", DOWN), ("tip", DOWN)], Ok(Version(3))),
+        ("commit_turn", rewind, &[("commit_turn", LOST), ("tip", DOWN)], Ok(Version(3))),
         ("create_session", create, &[("tip", DOWN)], Err(Reason::SessionExists)),
         ("update_session", update, &[("tip", DOWN)], Ok(Version(2))),
         ("create_session", fork, &[("tip", DOWN)], Ok(Version(2))),

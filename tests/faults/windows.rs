@@ -20,7 +20,8 @@ on_both_databases![
     a_turn_stands_whatever_becomes_of_the_truncation_after_it,
     turns_after_which_nothing_can_leave_take_no_more_of_the_store_than_others,
     a_snip_that_fails_is_made_after_the_next_turn,
-    pins_are_carried_over_though_that_was_cut_off,
+    a_rewind_and_a_fork_have_their_pins_with_the_turn_that_makes_them,
+    an_undo_that_a_rewind_overtakes_shows_nothing_that_is_gone,
 ];
 
 const CONTEXT: u64 = 4_000;
@@ -134,56 +135,109 @@ async fn a_snip_that_fails_is_made_after_the_next_turn(database: Database) {
     assert_eq!(kinds, [StateKind::Snip]);
 }
 
-async fn pins_are_carried_over_though_that_was_cut_off(database: Database) {
+async fn a_rewind_and_a_fork_have_their_pins_with_the_turn_that_makes_them(database: Database) {
     let directory = Directory::new();
     let gate = Gate::new();
     let meta = Arc::new(GatedMeta { inner: database.meta.clone(), gate: gate.clone() });
     let node = Node::start(meta, directory.blobs.clone()).await;
     let said = || Bytes::from_static(b"{\"role\": \"user\", \"content\": \"on\"}");
-    let pinned = async |key: &SessionKey| node.engine.list_pins(key).await.unwrap().len();
-    // What fails, and whether the call says so.
-    let cases = [("commit_turn", ErrorKind::Unknown), ("commit_window_state", ErrorKind::Unavailable)];
-    for (method, kind) in cases {
-        for by_retry in [true, false] {
-            let key = key(&format!("{method}-{by_retry}"));
-            let of_chat = SessionConfig { format: WireFormat::OpenaiChat, ..config() };
-            node.engine.create_session(key.clone(), of_chat).await.unwrap();
-            node.persist(&key, "r1", said()).await.unwrap();
-            node.persist(&key, "r2", said()).await.unwrap();
-            let pin = Pin { name: "rule".to_owned(), text: "be brief".to_owned(), seq: None };
-            node.engine.put_pin(&key, pin).await.unwrap();
-            let rewind = RewindRequest {
-                key: key.clone(),
-                version: Version(1),
-                expected_version: None,
-                request_id: id_of("back"),
-            };
-            gate.fail(method, kind);
-            node.engine.rewind_session(rewind.clone()).await.unwrap();
-            assert!(gate.has_failed());
-            if by_retry {
-                node.engine.rewind_session(rewind).await.unwrap();
-            } else {
-                node.persist(&key, "r3", said()).await.unwrap();
-            }
-            assert_eq!(pinned(&key).await, 1, "{method}, {by_retry}");
-            assert_eq!(pinned(&key).await, 1);
-            let fork = SessionId::parse(&format!("fork-{method}-{by_retry}")).unwrap();
-            let request = ForkRequest {
-                source: key.clone(),
-                version: Some(Version(1)),
-                session: Some(fork.clone()),
-                labels: Labels::new(),
-                request_id: id_of("fork"),
-            };
-            gate.fail(if by_retry { "create_session" } else { "commit_window_state" }, kind);
-            let _ = node.engine.fork_session(request.clone()).await;
-            assert!(gate.has_failed());
-            node.engine.fork_session(request).await.unwrap();
-            let fork = SessionKey { session: fork, ..key };
-            assert_eq!(pinned(&fork).await, 1, "a fork, {method}, {by_retry}");
+    let pin = |name: &str| Pin { name: name.to_owned(), text: format!("be {name}"), seq: None };
+    for outcome in [None, Some(ErrorKind::Unknown)] {
+        let key = key(&format!("{outcome:?}").to_lowercase().replace(['(', ')'], "-"));
+        let of_chat = SessionConfig { format: WireFormat::OpenaiChat, ..config() };
+        node.engine.create_session(key.clone(), of_chat).await.unwrap();
+        node.persist(&key, "r1", said()).await.unwrap();
+        node.persist(&key, "r2", said()).await.unwrap();
+        node.engine.put_pin(&key, pin("brief")).await.unwrap();
+        // Another pin is put while the turn is on its way: the head is not as it was.
+        let other = Node::start(database.meta.clone(), directory.blobs.clone()).await;
+        let mut held = gate.hold("commit_turn");
+        let rewind = RewindRequest {
+            key: key.clone(),
+            version: Version(1),
+            expected_version: Some(Version(2)),
+            request_id: id_of("back"),
+        };
+        let rewound = tokio::spawn({
+            let (engine, rewind) = (node.engine.clone(), rewind.clone());
+            async move { engine.rewind_session(rewind).await }
+        });
+        held.reached().await;
+        other.engine.put_pin(&key, pin("kind")).await.unwrap();
+        // From here on no window state is recorded by itself.
+        gate.fail("commit_window_state", ErrorKind::Unavailable);
+        if let Some(outcome) = outcome {
+            gate.fail("commit_turn", outcome);
         }
+        held.release();
+        rewound.await.unwrap().unwrap();
+        // Whoever comes next finds them, without another turn or try.
+        let fresh = Node::start(database.meta.clone(), directory.blobs.clone()).await;
+        assert_has_pins(&fresh, &key, &["be brief", "be kind"]).await;
+        fresh.engine.put_pin(&key, pin("exact")).await.unwrap();
+        assert_has_pins(&fresh, &key, &["be brief", "be kind", "be exact"]).await;
+        node.engine.rewind_session(rewind).await.unwrap();
+        let fork = SessionId::parse(&format!("fork-{}", key.session)).unwrap();
+        let request = ForkRequest {
+            source: key.clone(),
+            version: Some(Version(1)),
+            session: Some(fork.clone()),
+            labels: Labels::new(),
+            request_id: id_of("fork"),
+        };
+        if let Some(outcome) = outcome {
+            gate.fail("create_session", outcome);
+            node.engine.fork_session(request.clone()).await.unwrap_err();
+        }
+        node.engine.fork_session(request).await.unwrap();
+        let fork = SessionKey { session: fork, ..key.clone() };
+        assert_has_pins(&fresh, &fork, &["be brief", "be kind", "be exact"]).await;
+        assert!(!gate.has_failed(), "no window state was recorded apart from its turn");
+        node.engine.put_pin(&key, pin("slow")).await.unwrap_err();
+        assert!(gate.has_failed());
     }
+}
+
+/// The pins of a session, in its window and in its list.
+async fn assert_has_pins(node: &Node, key: &SessionKey, expected: &[&str]) {
+    let pins = node.engine.list_pins(key).await.unwrap();
+    let texts: Vec<_> = pins.iter().map(|pin| pin.text.as_str()).collect();
+    assert_eq!(texts, expected);
+    let shown = window(node, key).await;
+    let shown = String::from_utf8(shown.concat()).unwrap();
+    assert!(expected.iter().all(|text| shown.contains(text)), "{shown}");
+    // What is known of it without making it.
+    let tip = node.meta.tip(key, None).await.unwrap().unwrap();
+    let tokens = node.restore(key).await.unwrap().header.tokens_after;
+    assert_eq!(tip.head.window_tokens(tip.turn.log_tokens), tokens);
+}
+
+async fn an_undo_that_a_rewind_overtakes_shows_nothing_that_is_gone(database: Database) {
+    let directory = Directory::new();
+    let (node, gate, key) = gated(&database, &directory).await;
+    node.engine.compact(keeping(&key, 2)).await.unwrap().unwrap();
+    for number in 4..8 {
+        node.persist(&key, &format!("r{number}"), entry(number)).await.unwrap();
+    }
+    let last = node.engine.compact(keeping(&key, 2)).await.unwrap().unwrap().number;
+    let other = Node::start(database.meta.clone(), directory.blobs.clone()).await;
+    let whole = other.read(&key).await.unwrap().entries;
+    let mut held = gate.hold("pending_summary");
+    let undone = tokio::spawn({
+        let (engine, key) = (node.engine.clone(), key.clone());
+        async move { engine.undo_compaction(&key, last).await }
+    });
+    held.reached().await;
+    let request_id = id_of("back");
+    let rewind = RewindRequest { key: key.clone(), version: Version(1), expected_version: None, request_id };
+    other.engine.rewind_session(rewind).await.unwrap();
+    held.release();
+    assert_eq!(undone.await.unwrap().unwrap_err().reason(), Reason::CompactionNotFound);
+    for node in [&node, &other] {
+        assert_eq!(window(node, &key).await, [whole[0].1.clone()]);
+        assert_eq!(compactions(node, &key).await, []);
+    }
+    node.assert_healthy().await;
 }
 
 async fn a_compaction_whose_outcome_is_unknown_is_there_and_is_not_made_twice(database: Database) {

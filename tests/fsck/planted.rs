@@ -258,6 +258,7 @@ async fn a_window_state_that_cannot_be_is_found(database: Database) {
         r#"{"cut":{"first_kept":3,"system":[3],"omitted_entries":0,"omitted_tokens":0}}"#,
         r#"{"cut":{"first_kept":3,"first_user":0,"omitted_entries":0,"omitted_tokens":0}}"#,
         r#"{"snipped":[4,99]}"#,
+        r#"{"snipped":[4],"partly":{"3":[0]}}"#,
         r#"{"summary":{"covers":99,"text":"x"}}"#,
     ];
     let states = states.map(|state| format!("state = '{state}'"));

@@ -13,7 +13,7 @@ async fn summarize(service: &Service, numbers: std::ops::Range<usize>, summary: 
     for number in numbers {
         service.append(SESSION, &step(OpenaiChat, number)).await;
     }
-    let plan = pb::PlanCompactionRequest { session: SESSION.to_owned(), instructions: String::new() };
+    let plan = pb::PlanCompactionRequest { session: SESSION.to_owned(), ..Default::default() };
     let planned = answer(service.client.transcripts.clone().plan_compaction(plan).await).unwrap().plan;
     let commit = pb::CommitCompactionRequest {
         session: SESSION.to_owned(),

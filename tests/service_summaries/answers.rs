@@ -99,10 +99,43 @@ async fn a_model_with_a_small_window_is_given_both_ends(backend: Backend) {
     for number in 200..240 {
         service.append(SESSION, &step(OpenaiChat, number, &short())).await;
     }
-    let request = pb::PlanCompactionRequest { session: SESSION.to_owned(), ..Default::default() };
-    let plan =
-        answer(service.client.transcripts.clone().plan_compaction(request).await).unwrap().plan.unwrap();
-    assert!(counter.count_text(&plan.source) > MOST && !plan.source.contains("are left out here"));
+    let plan = async |source_tokens_max: u64| {
+        let request = pb::PlanCompactionRequest {
+            session: SESSION.to_owned(),
+            source_tokens_max,
+            ..Default::default()
+        };
+        answer(service.client.transcripts.clone().plan_compaction(request).await)
+    };
+    let source = async |most: u64| plan(most).await.unwrap().plan.unwrap().source;
+    let whole = source(u64::MAX).await;
+    let tokens = counter.count_text(&whole);
+    assert!(tokens > 2 * MOST && !whole.contains("are left out here"), "{tokens}: {whole}");
+    for (most, is) in [(0, MOST), (2 * MOST, 2 * MOST), (MOST / 2, MOST / 2), (400, 400)] {
+        let cut = source(most).await;
+        let tokens = counter.count_text(&cut);
+        assert!((is / 2..=is).contains(&tokens) && cut.contains("are left out here"), "{most}: {tokens}");
+        let shown = cut.lines().filter(|line| line.starts_with("<<<") && line.contains(" entry "));
+        let ends: Vec<_> = shown.map(|line| line.split_once('>').unwrap().1).collect();
+        assert!(whole.contains(ends[0]) && whole.contains(ends[ends.len() - 1]), "{cut}");
+    }
+    assert_eq!(source(2 * tokens).await, whole);
+    for most in [1, 399] {
+        let refusal = plan(most).await.unwrap_err();
+        assert_eq!(refusal.kind(), (tonic::Code::InvalidArgument, "INVALID_FIELD"));
+        assert_eq!(refusal.metadata("field"), "source_tokens_max");
+        assert!(refusal.message.contains("at least 400"), "{}", refusal.message);
+    }
+    // What a small model wrote is taken, however small it is beside the operator's.
+    let plan = plan(400).await.unwrap().plan.unwrap();
+    let commit = pb::CommitCompactionRequest {
+        session: SESSION.to_owned(),
+        plan: Some(plan.clone()),
+        summary: "It counts. ".repeat(150),
+        ..Default::default()
+    };
+    let done = answer(service.client.transcripts.clone().commit_compaction(commit).await).unwrap();
+    assert_eq!((done.kind(), done.first_kept_seq), (CompactionKind::Summarize, plan.first_kept_seq));
 }
 
 async fn what_was_injected_stands_within_the_frame_and_nowhere_else(backend: Backend) {
@@ -210,8 +243,11 @@ async fn a_model_is_told_what_the_file_of_the_operator_says(backend: Backend) {
     for number in number..number + 8 {
         service.append(SESSION, &step(OpenaiChat, number, &short())).await;
     }
-    let request =
-        pb::PlanCompactionRequest { session: SESSION.to_owned(), instructions: "Be brief.".to_owned() };
+    let request = pb::PlanCompactionRequest {
+        session: SESSION.to_owned(),
+        instructions: "Be brief.".to_owned(),
+        ..Default::default()
+    };
     let plan = answer(service.client.transcripts.clone().plan_compaction(request).await).unwrap();
     let system = plan.plan.unwrap().system;
     assert!(system.starts_with("Sum it up in 263 tokens") && system.ends_with("\nBe brief."), "{system}");

@@ -170,27 +170,38 @@ async fn turns_land_while_the_model_is_asked(backend: Backend) {
     let llm = Llm::start([slow("unload the ships")]).await;
     let service = Service::start_with(&backend, patient(&llm.url)).await;
     let name = begin(&service, "s").await;
-    let in_between = async |number: usize| {
+    let in_between = async |number: usize, before: usize| {
         while llm.received().len() < number {
             clock::sleep(Duration::from_millis(5)).await;
         }
         let reply = service.append(&name, &step(OpenaiChat, 1_000 + number, "in between")).await;
-        assert_eq!(list(&service).await, [], "the model is not done");
+        assert_eq!(list(&service).await.len(), before, "the model is not done");
         reply.version
     };
-    // Who minds is told, and nothing is recorded.
-    let version = service.window(&name).await.header.version;
-    let minded = pb::CompactTranscriptRequest { expected_version: Some(version), ..of(&name) };
-    let (refused, _) = tokio::join!(summarize(&service, minded), in_between(1));
-    assert_eq!(refused.unwrap_err().kind(), (Code::Aborted, "VERSION_MISMATCH"));
-    assert_eq!(list(&service).await, []);
-    let (made, version) = tokio::join!(summarize(&service, of(&name)), in_between(2));
-    let made = made.unwrap().unwrap();
-    assert_eq!((made.kind(), made.version), (CompactionKind::Summarize, version));
-    let window = service.window(&name).await;
-    assert_accepted(OpenaiChat, &window);
-    let text = window.payloads().concat();
-    assert!(text.contains("unload the ships") && text.contains("1002: in between"), "{text}");
+    let assert_kept = async |made: Result<Option<pb::Compaction>, Refusal>, version: u64, number: usize| {
+        let made = made.unwrap().unwrap();
+        assert_eq!((made.kind(), made.version), (CompactionKind::Summarize, version));
+        assert_eq!(llm.received().len(), number, "it was asked once");
+        let window = service.window(&name).await;
+        assert_accepted(OpenaiChat, &window);
+        let text = window.payloads().concat();
+        let kept = format!("{}: in between", 1_000 + number);
+        assert!(text.contains("unload the ships") && text.contains(&kept), "{text}");
+        made
+    };
+    let (made, version) = tokio::join!(summarize(&service, of(&name)), in_between(1, 0));
+    let first = assert_kept(made, version, 1).await;
+    // What a caller saw is what it was when it asked.
+    service.append(&name, &(20..30).flat_map(said).collect::<Vec<_>>()).await;
+    let seen = service.window(&name).await.header.version;
+    let minding = |version| pb::CompactTranscriptRequest { expected_version: Some(version), ..of(&name) };
+    let refused = summarize(&service, minding(version)).await.unwrap_err();
+    assert_eq!((refused.kind(), llm.received().len()), ((Code::Aborted, "VERSION_MISMATCH"), 1));
+    llm.script([slow("unload the ships")]);
+    let (made, version) = tokio::join!(summarize(&service, minding(seen)), in_between(2, 1));
+    assert_eq!(version, seen + 1);
+    let second = assert_kept(made, version, 2).await;
+    assert_eq!(list(&service).await, [second, first]);
     service.stop().await;
 }
 

@@ -41,6 +41,7 @@ fn state(number: u64, branch: &BranchId) -> RecordedState {
             omitted_tokens: 10 * number,
         }),
         snipped: vec![Seq(number + 4)],
+        partly: [(Seq(number + 4), vec![0, 2])].into(),
         stale: [(Seq(number + 4), Seq(number + 5))].into(),
         summary: Some(Summary {
             covers: Seq(number),
@@ -204,13 +205,26 @@ async fn a_rewind_goes_on_with_the_session_s_numbers(database: Database) {
     (rewind.turn.turn.first_seq, rewind.turn.turn.last_seq) = (Seq(1), Seq(0));
     rewind.entries = TurnEntries::None;
     rewind.branch = Some(branch.clone());
-    meta.commit_turn(NewTurn { ..rewind.clone() }).await.unwrap();
     line.branch = branch;
+    // The state of the branch comes with the turn, and neither without the other.
+    for number in [1, 3] {
+        let outdated = NewTurn { window_state: Some(new(&line, number)), ..rewind.clone() };
+        assert_eq!(meta.commit_turn(outdated).await.unwrap(), CommitOutcome::NotAsExpected, "{number}");
+        let head = meta.tip(&line.key, None).await.unwrap().unwrap().head;
+        assert_eq!((head.version, head.window_state), (old.tip.turn.version, 1));
+        assert_eq!(numbers(meta, &line, NEWEST, u64::MAX, 9).await, [0; 0]);
+    }
+    rewind.window_state = Some(new(&line, 2));
+    assert_eq!(meta.commit_turn(rewind.clone()).await.unwrap(), CommitOutcome::Committed);
     line.tip = rewind.turn;
+    let head = meta.tip(&line.key, None).await.unwrap().unwrap().head;
+    assert_eq!((head.version, head.window_state, head.window_offset), (line.tip.turn.version, 2, -14));
+    let recorded = RecordedState { version: line.tip.turn.version, ..state(2, &line.branch.id) };
+    assert_eq!(meta.window_states(&line.branch_key(), NEWEST, u64::MAX, 9).await.unwrap(), [recorded]);
     let late = meta.commit_window_state(new(&old, 2)).await.unwrap();
     assert_eq!(late, CommitOutcome::NotAsExpected, "it was made for the branch that was left");
-    record(meta, &line, 2).await;
-    assert_eq!(numbers(meta, &line, NEWEST, u64::MAX, 9).await, [2]);
+    record(meta, &line, 3).await;
+    assert_eq!(numbers(meta, &line, NEWEST, u64::MAX, 9).await, [3, 2]);
     assert_eq!(numbers(meta, &old, NEWEST, u64::MAX, 9).await, [1]);
 }
 

@@ -65,6 +65,9 @@ fn after(format: WireFormat, state: &WindowState, log: &[Entry], step: &Step) ->
             state.snipped.extend(seqs);
             state.snipped.sort_unstable();
             state.snipped.dedup();
+            // Of every other one not all results are.
+            let half = state.snipped.iter().filter(|seq| seq.0 % 2 == 0);
+            state.partly = half.map(|seq| (*seq, vec![0, 2])).collect();
             None
         }
         Step::Summarize(text) => {

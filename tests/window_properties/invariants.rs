@@ -18,7 +18,9 @@ use turnkeep::model::{
 };
 use turnkeep::rpc::pb;
 use turnkeep::tokens::TokenCounter;
-use turnkeep::window::{Deepening, atoms, last_messages, opening, snippable, snips, tail};
+use turnkeep::window::{
+    self, Deepening, atoms, last_messages, opening, snippable, snips, tail, with_shortened,
+};
 
 const CONTEXTS: [u64; 10] =
     [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 128_000, 200_000, 1_000_000, 2_000_000];
@@ -304,7 +306,14 @@ fn made_smaller(format: WireFormat, log: &[Entry], room: Room, way: Way) -> Case
     state = deepened(format, log, &state, usable);
     let mut served = serve(&compacted(format, &state, log), false);
     if !room.fits(served.tokens) {
-        state.snipped = log.iter().map(|entry| entry.seq).collect();
+        // As many of them as it takes; else all.
+        let long = window::long_results(format, log, &state, TokenCounter::new(format, Tokenizer::Estimate));
+        let counts: Vec<_> = (0..long.len()).collect();
+        let count = counts.partition_point(|count| {
+            let state = with_shortened(&state, &long[..*count]);
+            !room.fits(serve(&compacted(format, &state, log), false).tokens)
+        });
+        state = with_shortened(&state, &long[..count]);
         served = serve(&compacted(format, &state, log), false);
     }
     Case { format, log, state, room, served }

@@ -72,6 +72,9 @@ fn refers_to_entries(recorded: &RecordedState, last_seq: Seq) -> Result<(), Viol
     let stale = state.stale.iter().flat_map(|(seq, later)| [*seq, *later]);
     let ends = cut.iter().map(|cut| cut.first_kept).chain(state.snipped.iter().copied()).chain(stale);
     let covered = state.summary.iter().map(|summary| summary.covers);
+    if !state.partly.keys().all(|seq| state.snipped.binary_search(seq).is_ok()) {
+        return Err(format!("window state {number} of turn {version} shortens parts of what it shows whole"));
+    }
     if !ends.chain(covered).all(|seq| (Seq(1)..=last_seq).contains(&seq)) {
         return Err(format!("window state {number} of turn {version} refers to entries that are not there"));
     }

@@ -186,6 +186,10 @@ impl Engine {
         tip.head.branch = draft.turn.branch.clone();
         tip.head.receipt = draft.turn.receipt;
         tip.head.window_revision += u64::from(draft.revise_window);
+        if let Some(new) = draft.window_state {
+            (tip.head.window_state, tip.head.window_offset) = (new.state.number, new.window_offset);
+            tip.head.window_revision += 1;
+        }
         tip.head.journal_bytes = tip.head.journal_bytes.saturating_add(journaled);
         tip.head.updated_at = draft.turn.created_at;
         if let Some(branch) = draft.branch {

@@ -11,7 +11,9 @@ use crate::limits::{JOURNAL_SESSION_BYTES_MAX, PENDING_CALLS_BYTES_MAX, PENDING_
 use crate::model::{
     Branch, CallState, Digest, Entry, Output, Turn, TurnKind, UnansweredCall, Usage, Version,
 };
-use crate::store::meta::{Expected, NewTurn, RecordedTurn, SessionKey, Tip, TurnEntries, TurnOutput};
+use crate::store::meta::{
+    Expected, NewTurn, NewWindowState, RecordedTurn, SessionKey, Tip, TurnEntries, TurnOutput,
+};
 use crate::window::Message;
 use bytes::Bytes;
 
@@ -25,6 +27,8 @@ pub(super) struct Draft {
     pub(super) messages: Vec<Option<Message>>,
     pub(super) lines: Bytes,
     pub(super) body: Bytes,
+    /// The window state that is recorded with it, if it is a rewind.
+    pub(super) window_state: Option<NewWindowState>,
     pub(super) revise_window: bool,
     /// The tool outputs that it brings.
     pub(super) outputs: Vec<TurnOutput>,
@@ -56,6 +60,7 @@ impl Draft {
             turn: RecordedTurn { turn: self.turn.clone(), reply: self.reply_json()? },
             entries,
             branch: self.branch.clone(),
+            window_state: self.window_state.clone(),
             revise_window: self.revise_window,
             journal_bytes_max: JOURNAL_SESSION_BYTES_MAX,
             outputs: self.outputs.clone(),
@@ -172,10 +177,24 @@ impl Engine {
             messages,
             lines,
             body: body?,
+            window_state: self.state_of_rewind(&request.key, tip, base).await?,
             revise_window: late_result,
             outputs,
             reply,
         })
+    }
+
+    /// The window state that is recorded with a turn that goes back.
+    async fn state_of_rewind(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        base: &Base,
+    ) -> Result<Option<NewWindowState>, Error> {
+        match &base.branch {
+            Some(branch) => self.state_of_branch((key, tip), &base.turn, key, branch).await,
+            None => Ok(None),
+        }
     }
 
     fn reply(

@@ -53,13 +53,13 @@ fn taken_back(mut recorded: RecordedState, rebuilt: &Rebuilt) -> RecordedState {
     let turn = rebuilt.turns.last().map(|recorded| &recorded.turn);
     let last = turn.map_or(Seq(0), |turn| turn.last_seq);
     recorded.version = rebuilt.newest();
-    let WindowState { cut, snipped, stale, summary, pins, notes: _, calibration: _, unrelieved, undone: _ } =
-        &mut recorded.state;
+    let WindowState { cut, snipped, partly, stale, summary, pins, unrelieved, .. } = &mut recorded.state;
     if cut.as_ref().is_some_and(|cut| cut.first_kept > last) {
         *cut = None;
         recorded.record.tokens_after = turn.map_or(0, |turn| turn.log_tokens);
     }
     snipped.retain(|seq| *seq <= last);
+    partly.retain(|seq, _| *seq <= last);
     stale.retain(|seq, later| *seq <= last && *later <= last);
     if cut.is_none() {
         (*summary, *unrelieved) = (None, None);

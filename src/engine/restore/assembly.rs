@@ -2,12 +2,13 @@
 
 use super::assembled::Assembled;
 use crate::engine::log::Position;
+use crate::engine::segments::Each;
 use crate::engine::window_state::StateAt;
-use crate::engine::{Engine, Error};
-use crate::model::{Entry, Seq, WindowState};
+use crate::engine::{Engine, Error, compute};
+use crate::model::{Cut, Entry, Seq, WindowState};
 use crate::store::meta::{SessionKey, Tip};
 use crate::tokens::TokenCounter;
-use crate::window::{Deepening, atoms, preparation};
+use crate::window::{Deepening, Prepared, atoms, long_results, preparation, with_shortened};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::sync::Arc;
 
@@ -24,15 +25,26 @@ impl Engine {
         at: &Position,
         state: StateAt,
     ) -> Result<Assembled, Error> {
+        let cut = state.state.cut.clone().unwrap_or_default();
+        let (kept, entries) = self.shown(key, tip, at, &cut, preparing(tip, &state)).await?;
+        Assembled::new(&tip.session, &tip.head, &at.turn, state, kept)
+            .extended(entries, at.turn.version)
+            .await
+    }
+
+    /// The entries before a cut that stay, and what `each` makes of those from it on.
+    async fn shown<T: AsRef<Entry> + Send + 'static>(
+        &self,
+        key: &SessionKey,
+        tip: &Tip,
+        at: &Position,
+        cut: &Cut,
+        each: impl Each<T>,
+    ) -> Result<(Vec<Entry>, Vec<T>), Error> {
         // The rows of the tip are of use if the version is on its branch.
         let journal = if at.turn.branch == tip.head.branch { tip.journal.clone() } else { vec![] };
         let last = at.turn.last_seq;
-        let cut = state.state.cut.clone().unwrap_or_default();
         let first = cut.first_kept.max(Seq(1));
-        let session = &tip.session;
-        let counter = TokenCounter::new(session.format, session.tokenizer());
-        let prepare = preparation(session.format, counter, state.state.clone());
-        let each = move |entries: Vec<Entry>| entries.into_iter().map(&prepare).collect();
         let body = async {
             if last < first {
                 return Ok(vec![]);
@@ -40,8 +52,7 @@ impl Engine {
             self.each_entry(key, at, first, last, journal, each).await
         };
         let kept = cut.kept();
-        let (kept, entries) = futures::try_join!(self.kept_entries(key, at, &kept), body)?;
-        Assembled::new(session, &tip.head, &at.turn, state, kept).extended(entries, at.turn.version).await
+        futures::try_join!(self.kept_entries(key, at, &kept), body)
     }
 
     /// The entries of those seqs, which are in order.
@@ -62,7 +73,7 @@ impl Engine {
 
     /// As [`Self::assemble_log`], with as many of the oldest steps left out as are
     /// needed for messages to take at most `tokens_max` tokens. If not even the last
-    /// step fits, its results are shown by their ends.
+    /// step fits, as many of its results as are needed are shown by their ends.
     pub(in crate::engine) async fn assemble_cut(
         &self,
         key: &SessionKey,
@@ -84,11 +95,10 @@ impl Engine {
             let next = StateAt { number: state.number, state: Arc::new(next) };
             assembled = self.assemble_log(key, tip, at, next).await?;
         }
-        let first = assembled.state.cut.as_ref().map_or(Seq(1), |cut| cut.first_kept);
-        let snipped = (first.0..=at.turn.last_seq.0).map(Seq).collect();
-        let next = WindowState { snipped, ..WindowState::clone(&assembled.state) };
-        let next = StateAt { number: state.number, state: Arc::new(next) };
-        assembled = self.assemble_log(key, tip, at, next).await?;
+        let cut = assembled.state.cut.clone().unwrap_or_default();
+        let shown = self.shown(key, tip, at, &cut, |entries| entries).await?;
+        let fits = |assembled: &Assembled| assembled.assembler.window(close_pending).tokens() <= tokens_max;
+        let assembled = with_fewest_shortened(tip, at, assembled, shown, fits).await?;
         let window = assembled.assembler.window(close_pending);
         let tokens = window.tokens();
         if tokens <= tokens_max {
@@ -105,4 +115,65 @@ impl Engine {
             last: factor.reported(last),
         })
     }
+}
+
+/// Entries before a cut that stay, and those from it on.
+type ShownEntries = (Vec<Entry>, Vec<Entry>);
+
+/// Prepares entries for the window of a state.
+fn preparing(tip: &Tip, at: &StateAt) -> impl Each<Prepared> {
+    let session = &tip.session;
+    let counter = TokenCounter::new(session.format, session.tokenizer());
+    let prepare = preparation(session.format, counter, at.state.clone());
+    move |entries| entries.into_iter().map(&prepare).collect()
+}
+
+async fn assembled(
+    tip: &Tip,
+    at: &Position,
+    state: StateAt,
+    (kept, entries): ShownEntries,
+) -> Result<Assembled, Error> {
+    let prepare = preparing(tip, &state);
+    let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
+    let prepared = compute(bytes, move || prepare(entries)).await?;
+    let assembled = Assembled::new(&tip.session, &tip.head, &at.turn, state, kept);
+    assembled.extended(prepared, at.turn.version).await
+}
+
+/// A window with as few of its results shown by their ends as are needed for it to fit,
+/// the longest first; with all of them if it does not fit even so.
+async fn with_fewest_shortened(
+    tip: &Tip,
+    at: &Position,
+    whole: Assembled,
+    shown: ShownEntries,
+    fits: impl Fn(&Assembled) -> bool,
+) -> Result<Assembled, Error> {
+    let (number, state, format) = (whole.state_number, whole.state.clone(), tip.session.format);
+    let counter = TokenCounter::new(format, tip.session.tokenizer());
+    let long = {
+        let (entries, state) = (shown.1.clone(), state.clone());
+        let bytes = entries.iter().map(|entry| entry.payload.len()).sum();
+        compute(bytes, move || long_results(format, &entries, &state, counter)).await?
+    };
+    let shortened = |count: usize| {
+        let state = with_shortened(&state, long.get(..count).unwrap_or(&long));
+        assembled(tip, at, StateAt { number, state: Arc::new(state) }, shown.clone())
+    };
+    let mut shortest = shortened(long.len()).await?;
+    if !fits(&shortest) {
+        return Ok(shortest);
+    }
+    let (mut fits_not, mut fewest) = (0, long.len());
+    while fits_not + 1 < fewest {
+        let count = fits_not.midpoint(fewest);
+        let next = shortened(count).await?;
+        if fits(&next) {
+            (fewest, shortest) = (count, next);
+        } else {
+            fits_not = count;
+        }
+    }
+    Ok(shortest)
 }

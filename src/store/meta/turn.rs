@@ -80,6 +80,8 @@ pub struct NewTurn {
     pub entries: TurnEntries,
     /// A branch to be made for it, if it is a rewind.
     pub branch: Option<Branch>,
+    /// The window state that is recorded with it, if it is a rewind.
+    pub window_state: Option<NewWindowState>,
     /// Whether the window gets a new revision.
     pub revise_window: bool,
     /// Most encoded bytes that the session may have in the journal after it.

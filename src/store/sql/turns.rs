@@ -1,7 +1,7 @@
 //! Turns and the journal.
 
 use super::connection::{Arg, Database, Lane, Sql, Transaction, args};
-use super::{held_outputs, outputs, rows, seals, sessions};
+use super::{held_outputs, outputs, rows, seals, sessions, window_states};
 use crate::model::{Digest, RequestId, Seq, Version};
 use crate::store::StoreError;
 use crate::store::meta::{
@@ -86,7 +86,7 @@ const APPEND: Sql = Sql::each(
 /// Commits a turn.
 pub(super) async fn commit(db: &dyn Database, new: NewTurn) -> Result<CommitOutcome, StoreError> {
     let outcome = |moved| if moved { CommitOutcome::Committed } else { CommitOutcome::NotAsExpected };
-    let is_one_step = new.branch.is_none() && new.outputs.is_empty();
+    let is_one_step = new.branch.is_none() && new.window_state.is_none() && new.outputs.is_empty();
     if is_one_step && !matches!(new.entries, TurnEntries::Segment(_)) {
         return Ok(outcome(!db.transact(APPEND, append_args(&new)?).await?.is_empty()));
     }
@@ -159,6 +159,11 @@ async fn commit_stepwise(tx: &mut dyn Transaction, new: &NewTurn) -> Result<bool
         tx.execute(seals::INSERT_BRANCH, rows::branch_args(&new.key.tenant, branch)).await?;
     }
     tx.execute(INSERT_TURN, rows::turn_args(&new.key.tenant, &new.key.session, &new.turn)?).await?;
+    if let Some(state) = &new.window_state
+        && !window_states::record(tx, state).await?
+    {
+        return Ok(false);
+    }
     for TurnOutput { output, held, .. } in &new.outputs {
         tx.execute(outputs::INSERT, rows::output_args(&new.key.tenant, output)).await?;
         if let Some(body) = held {

@@ -1,6 +1,6 @@
 //! Window states.
 
-use super::connection::{Arg, Database, Lane, Row, Sql, args};
+use super::connection::{Arg, Database, Lane, Row, Sql, Transaction, args};
 use super::rows;
 use crate::clock::Micros;
 use crate::model::{RecordedState, SessionId, StateKind, TenantId, Version};
@@ -59,30 +59,36 @@ fn read(row: &mut Row) -> Result<RecordedState, StoreError> {
 
 /// Records a window state.
 pub(super) async fn commit(db: &dyn Database, new: NewWindowState) -> Result<CommitOutcome, StoreError> {
-    let NewWindowState { key, mut state, window_offset } = new;
+    let mut tx = db.begin(Lane::Write).await?;
+    if !record(tx.as_mut(), &new).await? {
+        tx.rollback().await?;
+        return Ok(CommitOutcome::NotAsExpected);
+    }
+    tx.commit().await?;
+    Ok(CommitOutcome::Committed)
+}
+
+/// Records a window state in a transaction; returns whether the head was as it expects.
+pub(super) async fn record(tx: &mut dyn Transaction, new: &NewWindowState) -> Result<bool, StoreError> {
+    let NewWindowState { key, state, window_offset } = new;
     let advance = Sql::both(
         "UPDATE head SET window_state = $3, window_offset = $4, window_revision = window_revision + 1, calibration = $7 \
          WHERE tenant = $1 AND session_id = $2 AND window_state = $5 AND branch_id = $6 AND deleted = 0 \
          RETURNING version",
     );
-    let mut tx = db.begin(Lane::Write).await?;
     let values = args![
         &key.tenant,
         &key.session,
         state.number,
-        window_offset,
+        *window_offset,
         state.number.saturating_sub(1),
         &state.branch,
         rows::calibration_arg(state.state.calibration.as_ref())?
     ];
-    let Some(mut head) = tx.query(advance, values).await?.pop() else {
-        tx.rollback().await?;
-        return Ok(CommitOutcome::NotAsExpected);
-    };
-    state.version = Version(head.next()?);
+    let Some(mut head) = tx.query(advance, values).await?.pop() else { return Ok(false) };
+    let state = RecordedState { version: Version(head.next()?), ..state.clone() };
     tx.execute(INSERT, insert_args(&key.tenant, &key.session, &state)?).await?;
-    tx.commit().await?;
-    Ok(CommitOutcome::Committed)
+    Ok(true)
 }
 
 /// Claims the making of a session's summary.

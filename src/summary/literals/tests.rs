@@ -272,6 +272,19 @@ fn what_tools_print_leaves_room_for_what_people_name() {
     );
 }
 
+#[test]
+fn of_more_statements_than_are_looked_after_the_newest_are_found() {
+    let rules = 0..STATEMENTS_MAX + 3;
+    let entries: Vec<_> = rules
+        .map(|rule| format!(r#"{{"role":"user","content":"Never touch the file src/f{rule}.rs, please."}}"#))
+        .collect();
+    let said: Vec<_> = (1..).zip(&entries).map(|(seq, payload)| entry(seq, payload)).collect();
+    let found = find(&said);
+    let seqs: Vec<_> = found.constraints.iter().map(|found| found.seq.0).collect();
+    assert_eq!(seqs, (4..=STATEMENTS_MAX as u64 + 3).collect::<Vec<_>>());
+    assert_eq!(found.omitted, 3);
+}
+
 proptest! {
     #[test]
     fn literals_and_sentences_are_pieces_of_any_text(text in "(\\PC|[ \n`\"'./:#0-9a-f_(<>-]){0,200}") {

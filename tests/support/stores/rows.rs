@@ -204,6 +204,7 @@ impl Line {
             turn: RecordedTurn { turn, reply: format!(r#"{{"of":"{request}"}}"#) },
             entries: TurnEntries::Journal(journal),
             branch: None,
+            window_state: None,
             revise_window: false,
             journal_bytes_max: u64::MAX >> 1,
             outputs: vec![],
