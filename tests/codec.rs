@@ -148,9 +148,8 @@ fn a_large_segment_is_frames_of_whole_lines_and_a_lost_one_is_noticed() {
     assert_eq!((whole.lines.concat(), whole.entries), (lines.to_vec(), entries));
     let plain = zstd::decode_all(&*encoded.stored).unwrap();
     assert!(plain.ends_with(&lines));
-    // Each of the frames begins with this.
-    const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-    let begins = |at: &usize| encoded.stored[*at..].starts_with(&MAGIC);
+    // Each of the frames begins with these four bytes.
+    let begins = |at: &usize| encoded.stored[*at..].starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
     let starts: Vec<_> = (1..encoded.stored.len()).filter(begins).collect();
     assert_eq!(starts.len(), 4);
     for start in starts {

@@ -59,7 +59,7 @@ async fn stopped_while_persisting(
 }
 
 async fn a_stop_lets_calls_in_progress_finish(backend: Backend) {
-    let answer = stopped_while_persisting(&backend, 25).await.unwrap();
+    let answer = Box::pin(stopped_while_persisting(&backend, 25)).await.unwrap();
     assert_eq!(answer.version, 1);
     let service = Service::start(&backend).await;
     assert_eq!(service.turns(SESSION).await[0].receipt, answer.receipt);
@@ -67,7 +67,7 @@ async fn a_stop_lets_calls_in_progress_finish(backend: Backend) {
 
 async fn a_stop_that_cuts_a_call_off_still_finishes_its_commit(backend: Backend) {
     // Whether the answer still goes out is the connection's affair.
-    drop(stopped_while_persisting(&backend, 0).await);
+    drop(Box::pin(stopped_while_persisting(&backend, 0)).await);
     let service = Service::start(&backend).await;
     assert_eq!(service.read(SESSION).await.payloads(), ["{}"]);
     assert_eq!(service.persist(append(SESSION, "r", &["{}"])).await.unwrap().version, 1);

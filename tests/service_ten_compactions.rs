@@ -34,7 +34,12 @@ use std::time::Duration;
 use turnkeep::rpc::pb;
 use turnkeep::settings::Settings;
 
-backends::on_backend!(embedded, SqliteLocal, a_real_model_keeps_what_was_demanded_through_ten_compactions);
+backends::on_backend!(
+    embedded,
+    SqliteLocal,
+    a_real_model_keeps_what_was_demanded_through_ten_compactions,
+    a_real_model_keeps_what_was_demanded_in_a_recording
+);
 
 mod heavy {
     use super::{
@@ -55,6 +60,9 @@ mod heavy {
 const CONTEXT: u64 = 40_000;
 /// A small model on a small machine sums up this one in a minute.
 const SMALL_CONTEXT: u64 = 8_000;
+
+/// Tokens of a source that a small model on a small machine sums up in a minute or two.
+const SMALL_SOURCE: u64 = 2_000;
 
 /// How long a real model may take.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -109,19 +117,31 @@ async fn what_was_demanded_stays_with_a_summarizer_that_fails(backend: Backend) 
     }
 }
 
-/// What the model says is not looked at, but that it is taken, and what becomes of it.
 async fn a_real_model_keeps_what_was_demanded_through_ten_compactions(backend: Backend) {
+    let (format, turns) = made_up();
+    let play = Play { format, path: Interactive, context: SMALL_CONTEXT, turns, patience: PATIENCE };
+    Box::pin(with_real_model(&backend, "a conversation made up", play, |_| ())).await;
+}
+
+async fn a_real_model_keeps_what_was_demanded_in_a_recording(backend: Backend) {
+    let Some((name, format, turns)) = recordings().into_iter().next() else { return };
+    let play = Play { format, path: Interactive, context: CONTEXT, turns, patience: PATIENCE };
+    let small = |settings: &mut Settings| settings.summarizer.source_tokens = SMALL_SOURCE;
+    Box::pin(with_real_model(&backend, name, play, small)).await;
+}
+
+/// What the model says is not looked at, but that it is taken, and what becomes of it.
+async fn with_real_model(backend: &Backend, name: &str, play: Play, adjust: impl FnOnce(&mut Settings)) {
     let Some(RealModel { endpoint, model, key }) = RealModel::named() else { return };
-    let service = Service::start_with(&backend, |settings| {
+    let service = Service::start_with(backend, |settings| {
         with_model(&endpoint, &model)(settings);
         settings.summarizer.key = key;
         settings.summarizer.attempt_seconds = PATIENCE.as_secs();
+        adjust(settings);
     })
     .await;
-    let (format, turns) = made_up();
-    let play = Play { format, path: Interactive, context: SMALL_CONTEXT, turns, patience: PATIENCE };
     let passes = ten_passes(&service, play).await;
-    print(&format!("a conversation made up, summed up by {model} at {endpoint}"), &passes);
+    print(&format!("{name}, summed up by {model} at {endpoint}"), &passes);
     let by_model: Vec<_> = passes.iter().filter(|pass| pass.compaction.kind() == Summarize).collect();
     for pass in &by_model {
         let by = pass.compaction.summarizer.as_ref().unwrap();

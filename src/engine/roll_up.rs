@@ -194,6 +194,7 @@ mod tests {
 
     #[test]
     fn once_a_branch_is_idle_all_that_fits_is_merged() {
+        const MOST: u64 = ROLL_UP_RAW_BYTES_MAX;
         let due = |sizes: &[(u64, i64)]| {
             let segments: Vec<_> = sizes
                 .iter()
@@ -202,7 +203,6 @@ mod tests {
             let run = due_run(&segments, POLICY).map(<[_]>::to_vec);
             run.map(|run| run.iter().map(|segment| segment.raw_bytes).collect::<Vec<_>>())
         };
-        const MOST: u64 = ROLL_UP_RAW_BYTES_MAX;
         assert_eq!(due(&[(7, 1), (1, 99)]), Some(vec![7, 1]));
         assert_eq!(due(&[(7, 1), (1, 100)]), None);
         assert_eq!(due(&[(7, 1)]), None);

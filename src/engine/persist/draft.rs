@@ -4,7 +4,7 @@ use super::Base;
 use super::prepared::PreparedRequest;
 use super::request::{Compaction, OffloadedResult, PersistReply, PersistRequest};
 use crate::codec::window_id::{WindowId, receipt_prefix};
-use crate::codec::{digest, frame, line};
+use crate::codec::{CodecError, digest, frame, line};
 use crate::engine::{Engine, Error, compute};
 use crate::format::CallTracker;
 use crate::limits::{JOURNAL_SESSION_BYTES_MAX, PENDING_CALLS_BYTES_MAX, PENDING_CALLS_MAX};
@@ -148,13 +148,8 @@ impl Engine {
         let payload_bytes = usize::try_from(turn.payload_bytes).unwrap_or(usize::MAX);
         turn.entries_digest = digest::of_hashed(hashed);
         let (entries, lines, body) = compute(payload_bytes, move || {
-            let mut lines = Vec::with_capacity(payload_bytes + entries.len() * 128);
-            for entry in &entries {
-                line::write(&mut lines, entry);
-            }
-            let body =
-                if entries.is_empty() { Ok(Bytes::new()) } else { frame::compress_for_journal(&lines) };
-            (entries, Bytes::from(lines), body)
+            let (lines, body) = encode(&entries, payload_bytes);
+            (entries, lines, body)
         })
         .await?;
         turn.receipt = digest::of_turn(base.turn.receipt, &turn);
@@ -276,6 +271,16 @@ impl Engine {
         reply.stall = self.stall_after(&request.key, tip, tip.turn.log_tokens).await;
         reply
     }
+}
+
+/// The lines of entries with so many bytes of payloads, and the same for the journal.
+fn encode(entries: &[Entry], payload_bytes: usize) -> (Bytes, Result<Bytes, CodecError>) {
+    let mut lines = Vec::with_capacity(payload_bytes + entries.len() * 128);
+    for entry in entries {
+        line::write(&mut lines, entry);
+    }
+    let body = if entries.is_empty() { Ok(Bytes::new()) } else { frame::compress_for_journal(&lines) };
+    (lines.into(), body)
 }
 
 /// Checks that a turn's row can hold the calls that wait for results after it.
