@@ -139,10 +139,13 @@ impl Engine {
                 decode(&stored, row.raw_bytes, each.clone())
             );
             let found = found?;
-            problem = match decoded? {
-                _ if found != row.sha256 => digest_mismatch(&row.key, row.sha256, found),
-                Ok((decoded, made)) => return Ok((Arc::new(decoded), made)),
-                Err(error) => error.to_string(),
+            problem = if found == row.sha256 {
+                match decoded? {
+                    Ok((decoded, made)) => return Ok((Arc::new(decoded), made)),
+                    Err(error) => error.to_string(),
+                }
+            } else {
+                digest_mismatch(&row.key, row.sha256, found)
             };
             metrics::counter!("turnkeep_damaged_blobs_total").increment(1);
         }
