@@ -50,6 +50,7 @@ on_embedded_backend!(
     a_session_is_followed_as_it_grows,
     a_session_s_configuration_is_changed,
     a_file_that_is_cut_off_takes_no_session_s_id,
+    what_a_replay_was_served_is_written,
     what_the_service_refuses_is_told_with_its_reason,
     tables_are_for_people,
 );
@@ -311,9 +312,10 @@ async fn a_replay_goes_on_where_no_window_fits(backend: Backend) {
     messages.extend((4..30).flat_map(step));
     let file = backend.data_dir().join("long.json");
     fs::write(&file, Value::from(messages).to_string()).unwrap();
+    let windows = backend.data_dir().join("windows.jsonl");
     for (path, kind) in [("batch", "truncate"), ("interactive", "collapse")] {
-        let file = file.to_str().unwrap();
-        let args = ["replay", file, "--context-window", "8000", "--path", path];
+        let [file, windows] = [&file, &windows].map(|file| file.to_str().unwrap());
+        let args = ["replay", file, "--context-window", "8000", "--path", path, "--windows", windows];
         let [measured] = served.run(&[&args[..], &["--json", "--keep"]].concat()).json().try_into().unwrap();
         assert_has(&measured, &json!({"threads": 1, "turns": 33, "refused": 3, "differences": []}));
         let [session] = served.run(&["session", "list", "--json"]).json().try_into().unwrap();
@@ -322,6 +324,13 @@ async fn a_replay_goes_on_where_no_window_fits(backend: Backend) {
         let made = served.run(&["compactions", "list", name, "--json"]).json();
         assert!(made.iter().any(|compaction| compaction["kind"] == kind), "{path}: {made:?}");
         served.run(&["session", "delete", name]).output();
+        let lines = fs::read_to_string(windows).unwrap();
+        let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.iter().map(|line| line["version"].clone()).collect::<Vec<_>>(), Vec::from_iter(1..=33));
+        let (refused, fitting): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.get("refused").is_some());
+        assert_eq!((refused.len(), fitting.iter().filter(|line| line["fits"] == true).count()), (3, 30));
+        assert!(refused[0]["refused"].as_str().unwrap().starts_with("WINDOW_CANNOT_FIT: "), "{refused:?}");
+        assert!(fitting[29]["cut"]["omitted_entries"].as_u64().unwrap() > 0, "{:?}", fitting[29]);
 
         let table = served.run(&args).output();
         let rows: Vec<Vec<_>> = table
@@ -334,6 +343,53 @@ async fn a_replay_goes_on_where_no_window_fits(backend: Backend) {
     // Whatever else is refused ends it.
     let failure = served.run(&["replay", CONVERSATION, "--context-window", &u64::MAX.to_string()]).failure();
     assert!(failure.contains("INVALID_FIELD: "), "{failure}");
+    served.stop();
+}
+
+async fn what_a_replay_was_served_is_written(backend: Backend) {
+    let served = serve(&backend).await;
+    let written = backend.data_dir().join("windows.jsonl");
+    let replay = ["replay", CONVERSATION, "--keep", "--windows", written.to_str().unwrap()];
+    // What was there is written over.
+    fs::write(&written, "x\n".repeat(10_000)).unwrap();
+    served.run(&replay).output();
+    let lines = fs::read_to_string(&written).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 5);
+    let [session] = served.run(&["session", "list", "--json"]).json().try_into().unwrap();
+    let name = session["name"].as_str().unwrap();
+    for (version, line) in (1_u64..).zip(&lines) {
+        let at = version.to_string();
+        let [window] = served.run(&["window", name, "--at", &at, "--json"]).json().try_into().unwrap();
+        let head = json!({"file": CONVERSATION, "thread": 0, "version": version, "format": "anthropic-messages",
+            "fits": null, "cut": null, "repairs": [], "next": window["next"]});
+        assert_has(line, &head);
+        let items = |of: &Value| -> Vec<Value> {
+            let items = of["items"].as_array().unwrap().iter();
+            items.map(|item| part(item, &json!({"origin": 0, "seqs": 0, "payload": 0}))).collect()
+        };
+        assert_eq!(items(line), items(&window));
+        let tokens = window["items"].as_array().unwrap().iter().map(|item| item["tokens"].as_u64().unwrap());
+        assert_eq!(line["tokens"], tokens.sum::<u64>());
+    }
+    assert_eq!(lines[4]["next"], "tool-results");
+
+    // What is repaired is told.
+    let result = json!({"role": "tool", "tool_call_id": "call_1", "content": "found"});
+    let orphan = json!([{"role": "user", "content": "look"}, result, {"role": "assistant", "content": "done"}]);
+    let file = backend.data_dir().join("orphan.json");
+    fs::write(&file, orphan.to_string()).unwrap();
+    served.run(&[&["replay", file.to_str().unwrap()], &replay[2..]].concat()).output();
+    let lines = fs::read_to_string(&written).unwrap();
+    let repairs = lines.lines().flat_map(|line| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["repairs"].as_array().unwrap().clone()
+    });
+    let like = json!({"seqs": [2], "id": "call_1"});
+    assert!(repairs.into_iter().any(|repair| part(&repair, &like) == like), "{lines}");
+
+    let failure = served.run(&["replay", CONVERSATION, "--windows", "/nowhere/windows.jsonl"]).failure();
+    assert!(failure.contains("cannot write /nowhere/windows.jsonl"), "{failure}");
     served.stop();
 }
 

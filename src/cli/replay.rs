@@ -1,5 +1,7 @@
 //! `turnkeep replay`.
 
+mod windows;
+
 use super::Remote;
 use super::import::{new_entries, parse_source, read_file, session, usage};
 use super::output::{bytes, print, print_json, progress, say, table};
@@ -16,8 +18,9 @@ use clap::Args;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
+use windows::{OfThread, Windows};
 
-/// Play transcripts turn by turn against a service: restore, persist, and at the
+/// Play transcripts turn by turn against a service: persist, restore, and at the
 /// end compare what comes back with what was sent. Exits with 1 if anything
 /// differs. A restore that is refused since no window fits is counted.
 #[derive(Debug, Args)]
@@ -39,6 +42,10 @@ pub(super) struct Replay {
     /// The compression path that they get: interactive, batch or automated
     #[arg(long, value_parser = parse_path)]
     path: Option<pb::CompressionPath>,
+    /// Write what a model would have been sent after each turn: JSON Lines, one for
+    /// each restore
+    #[arg(long, value_name = "FILE")]
+    windows: Option<PathBuf>,
     /// Keep the sessions that were made
     #[arg(long)]
     keep: bool,
@@ -77,27 +84,28 @@ impl Replay {
         ];
         let mut rows = vec![header.map(str::to_owned).to_vec()];
         let mut differences = 0;
+        let mut windows = self.windows.as_deref().map(Windows::create).transpose()?;
         for file in &self.files {
+            let name = file.display().to_string();
             let content = read_file(file)?;
             let imported = import::import(&content, self.source, Options { verbatim: self.verbatim })?;
             let mut measured = Measured::default();
             let turns = imported.threads.iter().map(|thread| thread.turns.len() as u64).sum();
             let bar = progress(Some(turns), "turns");
             for (i, thread) in imported.threads.iter().enumerate() {
-                let name = format!("sessions/replay-{}", fresh_request_id());
+                let session = format!("sessions/replay-{}", fresh_request_id());
                 let file = (self.verbatim && i == 0).then_some(&content);
-                let window = self.play(&mut client, &name, thread, &mut measured, &bar).await?;
+                let of_thread = windows.as_mut().map(|windows| windows.of_thread(&name, i));
+                self.play(&mut client, &session, thread, &mut measured, of_thread, &bar).await?;
                 if !thread.turns.is_empty() {
-                    compare_window(&mut client, &name, window, &mut measured).await?;
-                    compare_log(&mut client, &name, thread, file, &mut measured).await?;
+                    compare_log(&mut client, &session, thread, file, &mut measured).await?;
                     if !self.keep {
-                        let request = pb::DeleteSessionRequest { name, include_forks: false };
+                        let request = pb::DeleteSessionRequest { name: session, include_forks: false };
                         client.sessions.delete_session(request).await?;
                     }
                 }
             }
             bar.finish_and_clear();
-            let name = file.display().to_string();
             measured.differences.iter().for_each(|difference| say(&format!("{name}: {difference}")));
             differences += measured.differences.len();
             if self.remote.json {
@@ -130,20 +138,13 @@ impl Replay {
         name: &str,
         thread: &Thread,
         measured: &mut Measured,
+        mut windows: Option<OfThread<'_>>,
         bar: &indicatif::ProgressBar,
-    ) -> anyhow::Result<Window> {
+    ) -> anyhow::Result<()> {
         measured.threads += 1;
         let mut window = Window::default();
-        let mut version = 0;
+        let (mut version, mut is_served) = (0, false);
         for turn in &thread.turns {
-            if version > 0 {
-                let started = Stopwatch::start();
-                if restore(client, name, &mut window).await? {
-                    measured.restores.push(started.elapsed());
-                } else {
-                    measured.refused += 1;
-                }
-            }
             let entries = new_entries(turn);
             let mut request = persist_request(name, version, thread, turn, entries.clone(), &window.id);
             self.configure(request.create_if_missing.as_mut());
@@ -154,9 +155,23 @@ impl Replay {
             window.extend(&entries, &answer);
             version = answer.version;
             measured.turns += 1;
+
+            let started = Stopwatch::start();
+            let restored = restore(client, name, &mut window).await?;
+            is_served = restored.is_ok();
+            match &restored {
+                Ok(_) => measured.restores.push(started.elapsed()),
+                Err(_) => measured.refused += 1,
+            }
+            if let Some(windows) = &mut windows {
+                windows.write(version, &restored, &window.items)?;
+            }
             bar.inc(1);
         }
-        Ok(window)
+        if is_served && !is_as_restored_whole(client, name, window).await? {
+            measured.differences.push("the window that grew is not the one that is restored whole".to_owned());
+        }
+        Ok(())
     }
 }
 
@@ -182,33 +197,34 @@ fn persist_request(
     }
 }
 
-/// Brings a window up to date. Says whether one fits; if none does, it stays as it is.
-async fn restore(client: &mut Client, name: &str, window: &mut Window) -> Result<bool, ClientError> {
+/// Brings a window up to date. Gives the refusal if none fits; it stays as it is then.
+async fn restore(
+    client: &mut Client,
+    name: &str,
+    window: &mut Window,
+) -> Result<Result<pb::WindowHeader, ClientError>, ClientError> {
     let request = pb::RestoreTranscriptRequest { session: name.to_owned(), ..Default::default() };
     match client.restore(window, request).await {
-        Ok(_) => Ok(true),
-        Err(refusal) if refusal.reason().as_deref() == Some("WINDOW_CANNOT_FIT") => Ok(false),
+        Ok(header) => Ok(Ok(header)),
+        Err(refusal) if refusal.reason().as_deref() == Some("WINDOW_CANNOT_FIT") => Ok(Err(refusal)),
         Err(error) => Err(error),
     }
 }
 
-/// Compares the window that grew turn by turn with one that is restored whole.
-async fn compare_window(
-    client: &mut Client,
-    name: &str,
-    mut grown: Window,
-    measured: &mut Measured,
-) -> anyhow::Result<()> {
-    let mut whole = Window::default();
-    if !restore(client, name, &mut grown).await? || !restore(client, name, &mut whole).await? {
-        measured.refused += 1;
-        return Ok(());
-    }
+/// Whether the window that grew turn by turn is the one that is restored whole.
+async fn is_as_restored_whole(client: &mut Client, name: &str, mut grown: Window) -> anyhow::Result<bool> {
+    // A summary that was made meanwhile may come between the two.
+    const TRIES: usize = 3;
     let payload = |item: &pb::WindowItem| to_single_line(item.payload.clone());
-    if !grown.items.iter().map(payload).eq(whole.items.iter().map(payload)) {
-        measured.differences.push("the window that grew is not the one that is restored whole".to_owned());
+    for _ in 0..TRIES {
+        let mut whole = Window::default();
+        let served = [restore(client, name, &mut whole).await?, restore(client, name, &mut grown).await?];
+        let [Ok(_), Ok(_)] = served else { continue };
+        if grown.items.iter().map(payload).eq(whole.items.iter().map(payload)) {
+            return Ok(true);
+        }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Compares the log with what was sent, and the export with the file.

@@ -342,19 +342,22 @@ fn json<'a>(
         room: named
             .map(|((_, _, name), tokens)| ((*name).to_owned(), serde_json::Value::from(tokens)))
             .collect(),
-        cut: header.cut.as_ref().map(|cut| {
-            serde_json::json!({
-                "compaction": cut.compaction,
-                "first_kept_seq": cut.first_kept_seq,
-                "omitted_entries": cut.omitted_entries,
-                "omitted_tokens": cut.omitted_tokens,
-                "for_this_request": cut.for_this_request,
-            })
-        }),
+        cut: header.cut.as_ref().map(cut_json),
         stall: header.stall.as_ref().map(stall_json),
         fits: header.fits,
         token_factor_permille: factor(header),
         next: name(header.next().as_str_name(), "NEXT_STEP_"),
+    })
+}
+
+/// What a window leaves out, as JSON.
+pub(super) fn cut_json(cut: &pb::WindowCut) -> serde_json::Value {
+    serde_json::json!({
+        "compaction": cut.compaction,
+        "first_kept_seq": cut.first_kept_seq,
+        "omitted_entries": cut.omitted_entries,
+        "omitted_tokens": cut.omitted_tokens,
+        "for_this_request": cut.for_this_request,
     })
 }
 
