@@ -51,16 +51,20 @@ impl OfThread<'_> {
         let Windows { path, lines } = self.windows;
         let written = match restored {
             Ok(header) => {
-                let payloads: Vec<_> = items.iter().map(|item| to_single_line(item.payload.clone())).collect();
+                let payloads: Vec<_> =
+                    items.iter().map(|item| to_single_line(item.payload.clone())).collect();
                 serde_json::to_writer(&mut *lines, &Served::new(file, thread, header, items, &payloads)?)
             }
             Err(refusal) => {
-                let refused = refusal.to_string();
-                serde_json::to_writer(&mut *lines, &Refused { file, thread, version, refused })
+                let why = refusal.to_string();
+                serde_json::to_writer(&mut *lines, &Refused { file, thread, version, why })
             }
         };
         // Each line at once, so that whoever reads along waits for none.
-        written.map_err(std::io::Error::from).and_then(|()| lines.write_all(b"\n")).and_then(|()| lines.flush())
+        written
+            .map_err(std::io::Error::from)
+            .and_then(|()| lines.write_all(b"\n"))
+            .and_then(|()| lines.flush())
             .with_context(|| format!("cannot write {}", path.display()))
     }
 }
@@ -71,7 +75,8 @@ struct Refused<'a> {
     file: &'a str,
     thread: usize,
     version: u64,
-    refused: String,
+    #[serde(rename = "refused")]
+    why: String,
 }
 
 /// A window.
