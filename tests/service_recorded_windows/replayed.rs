@@ -98,7 +98,8 @@ impl Judged {
 /// Replays a file, and judges what its model would have been sent after each turn.
 fn replay(served: &Served, folder: &Path, file: &str, path: &str, windows: &Path) -> Judged {
     let context = if file.starts_with(LARGE_PREAMBLE) { 2 * CONTEXT } else { CONTEXT }.to_string();
-    let [name, windows] = [&folder.join(file), windows].map(|path| path.to_str().unwrap());
+    let name = folder.join(file);
+    let [name, windows] = [&*name, windows].map(|path| path.to_str().unwrap());
     let args = ["--path", path, "--context-window", &context, "--windows", windows];
     let ran = served.run(&[&["replay", name, "--json"], &args[..]].concat());
     assert!(ran.status.success(), "{file}: {} {:#?}", ran.stderr, served.log.so_far());
