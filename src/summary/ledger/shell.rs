@@ -296,18 +296,7 @@ impl Run {
             "switch" => branch = named(&["-c", "-C"]),
             "worktree" => branch = named(&["-b", "-B"]),
             "tag" | "branch" => {
-                let is_plain_form = !rest.iter().any(|word| {
-                    matches!(
-                        word.as_str(),
-                        "-d" | "-D" | "-l" | "--list" | "--delete" | "-v" | "-vv" | "-r" | "-m" | "-M"
-                    ) || word.starts_with("--contains")
-                        || word.starts_with("--format")
-                        || word.starts_with("--set")
-                        || word.starts_with("--sort")
-                        || word == "-a" && verb == "branch"
-                        || word == "--merged"
-                });
-                let name = rest.iter().find(|word| !word.starts_with('-')).filter(|_| is_plain_form);
+                let name = made(verb, rest);
                 if verb == "tag" {
                     self.mints.extend(
                         name.filter(|name| is_plain(name)).map(|name| ("tag".to_owned(), name.clone())),
@@ -321,6 +310,27 @@ impl Run {
         let branch = branch.filter(|branch| is_plain(branch) && !branch.is_empty());
         self.mints.extend(branch.map(|branch| ("branch".to_owned(), branch.clone())));
     }
+}
+
+/// The name that `git tag` or `git branch` makes, if no option says that it does something
+/// else.
+fn made<'a>(verb: &str, words: &'a [String]) -> Option<&'a String> {
+    const TAG_VALUED: [&str; 8] = ["-m", "-am", "-sm", "-F", "-u", "--message", "--file", "--local-user"];
+    const TAG: [&str; 8] = ["-a", "-s", "-as", "-f", "--annotate", "--sign", "--no-sign", "--force"];
+    const BRANCH: [&str; 7] = ["-f", "-t", "-q", "--force", "--track", "--no-track", "--quiet"];
+    let is_tag = verb == "tag";
+    let options: &[&str] = if is_tag { &TAG } else { &BRANCH };
+    let (mut name, mut words) = (None, words.iter());
+    while let Some(word) = words.next() {
+        if is_tag && TAG_VALUED.contains(&word.as_str()) {
+            words.next();
+        } else if !word.starts_with('-') {
+            name = name.or(Some(word));
+        } else if !options.contains(&word.as_str()) && !(is_tag && word.starts_with("--message=")) {
+            return None;
+        }
+    }
+    name
 }
 
 /// Whether a command that looks shows files, if any, and what it was told to say.

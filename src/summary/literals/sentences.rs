@@ -37,6 +37,10 @@ const NO_PROSE: [&str; 52] = [
     "❯", "✔", "✗", "✓", "file \"", "import ", "from ", "def ", "fn ", "func ", "const ", "return ", "\"",
 ];
 
+/// How lines begin that are prose although they begin like those.
+const PROSE: [&str; 6] =
+    ["from now on", "from here on", "from today", "at no point", "at no time", "at all times"];
+
 /// Words that end with a full stop which ends no sentence, without it.
 #[rustfmt::skip]
 const ABBREVIATIONS: [&str; 44] = [
@@ -58,11 +62,15 @@ pub fn sentences(text: &str) -> Vec<&str> {
     found
 }
 
+/// Longest name of an element, in bytes.
+const ELEMENT_NAME_BYTES_MAX: usize = 64;
+
 /// Where each element is last closed.
 fn last_closings(text: &str) -> HashMap<&str, usize> {
     let closings = text.match_indices("</").filter_map(|(at, _)| {
         let name = text.get(at + 2..)?;
-        let name = name.get(..name.find('>')?.min(64)).filter(|name| is_element_name(name))?;
+        let end = name.bytes().take(ELEMENT_NAME_BYTES_MAX + 1).position(|byte| byte == b'>')?;
+        let name = name.get(..end).filter(|name| is_element_name(name))?;
         Some((name, at))
     });
     closings.collect()
@@ -183,7 +191,10 @@ fn list_marker(line: &str) -> usize {
 
 fn is_prose(line: &str, trimmed: &str) -> bool {
     let beginning: String = trimmed.chars().take(16).flat_map(char::to_lowercase).collect();
-    if NO_PROSE.iter().any(|start| beginning.starts_with(start)) || is_numbered(trimmed) {
+    let begins = |with: &[&str]| with.iter().any(|start| beginning.starts_with(start));
+    // Compilers write "note:", people "Note:".
+    let is_persons = begins(&PROSE) || trimmed.starts_with("Note:") || trimmed.starts_with("NOTE:");
+    if begins(&NO_PROSE) && !is_persons || is_numbered(trimmed) {
         return false;
     }
     if trimmed.ends_with(['{', ';', '}', '\\', ']']) || line.starts_with(['\t', '+']) && !has_words(trimmed) {
@@ -280,6 +291,9 @@ mod tests {
             ("first line\nsecond line", &["first line", "second line"]),
             ("(Never push.) \"Ask.\" Done", &["(Never push.)", "\"Ask.\" Done"]),
             ("Really?! Yes… no", &["Really?!", "Yes…", "no"]),
+            ("From now on never push. Ok", &["From now on never push.", "Ok"]),
+            ("At no point may it block", &["At no point may it block"]),
+            ("Note: do not touch it", &["Note: do not touch it"]),
             ("", &[]),
             (" \n\t\n... !", &[]),
         ] {
@@ -309,6 +323,9 @@ mod tests {
             "# never do it",
             "| never | do it |",
             "error: never do it",
+            "note: never do it",
+            "from x import never",
+            "    at never.doIt (a.js:1:2)",
             "2024-01-02 never do it",
             "[12:30:01] never do it",
             "  12→never do it",

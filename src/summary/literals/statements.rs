@@ -157,7 +157,7 @@ fn plain(sentence: &str) -> String {
 
 fn is_question(plain: &str) -> bool {
     let end = plain.trim_end_matches([')', '"', '\'', '”', '」', '*', ' ']);
-    end.ends_with(['?', '？', '吗', '嗎', '呢']) || end.ends_with("吧?") || end.ends_with("right")
+    end.ends_with(['?', '？', '吗', '嗎', '呢']) || end.ends_with("吧?") || end.ends_with(" right")
 }
 
 /// Whether an order could be that short, and a sentence that long.

@@ -38,6 +38,7 @@ fn literals_are_found_and_what_only_looks_like_one_is_not() {
         ("sha256:61dcdad16da5bb48", &[(Hash, "sha256:61dcdad16da5bb48")]),
         ("defaced, 1234567, deadbeef", &[]),
         ("fix ENT-258, #1234 and CVE-2024-12345", &[(Id, "ENT-258"), (Id, "#1234"), (Id, "CVE-2024-12345")]),
+        ("CVE-2024-1234567890, CVE-2024-notes", &[(Id, "CVE-2024-1234567890")]),
         ("toolu_01AbCdEf9 and call_abc12345", &[(Id, "toolu_01AbCdEf9"), (Id, "call_abc12345")]),
         ("UTF-8, SHA-256, GPT-4", &[]),
         ("call foo_bar(1) or getUser()", &[(Symbol, "foo_bar"), (Symbol, "getUser")]),
@@ -95,6 +96,12 @@ fn texts_made_to_take_long_do_not() {
     }
 }
 
+#[test]
+fn elements_that_are_never_closed_do_not_take_long() {
+    // Of which each would be looked for to the end.
+    assert_eq!(sentences(&"</".repeat(4_000_000)), Vec::<&str>::new());
+}
+
 /// Whether the user's sentence is a constraint.
 #[rustfmt::skip]
 const CONSTRAINTS: &[(bool, &str)] = &[
@@ -116,6 +123,8 @@ const CONSTRAINTS: &[(bool, &str)] = &[
     (true, "leave the lockfile untouched"),
     (true, "DO NOT run any command that produces binary output!"),
     (true, "no new dependencies please"),
+    (true, "do not use playwright"),
+    (true, "Never remove the copyright"),
     (true, "under no circumstances may it block"),
     (true, "avoid adding comments to generated code"),
     (true, "Du darfst die Datenbank nicht ändern."),
@@ -147,6 +156,7 @@ const CONSTRAINTS: &[(bool, &str)] = &[
     (false, "you don't need to follow the demonstration"),
     (false, "why don't we use Postgres?"),
     (false, "Should we never push to main?"),
+    (false, "we never push to main, right"),
     (false, "It never worked."),
     (false, "and it never fires again"),
     (false, "the loop retries, but never stops"),

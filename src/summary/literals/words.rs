@@ -153,9 +153,10 @@ fn is_id(name: &str) -> bool {
         let is_issue = (2..=10).contains(&project.len())
             && project.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
             && project.starts_with(|c: char| c.is_ascii_uppercase())
-            && (1..=7).contains(&number.len())
-            && number.bytes().all(|byte| byte.is_ascii_digit());
-        if is_issue && !NAMES.contains(&project) || name.starts_with("CVE-") && number.len() >= 4 {
+            && !NAMES.contains(&project)
+            && (1..=7).contains(&number.len());
+        let is_cve = project.starts_with("CVE-") && number.len() >= 4;
+        if (is_issue || is_cve) && number.bytes().all(|byte| byte.is_ascii_digit()) {
             return true;
         }
     }

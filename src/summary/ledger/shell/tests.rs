@@ -89,9 +89,22 @@ fn branches_and_tags_are_names_that_a_command_makes() {
     assert_eq!(mints("git switch -c feat/x main"), name("branch", "feat/x"));
     assert_eq!(mints("git tag v1.2.3"), name("tag", "v1.2.3"));
     assert_eq!(mints("git worktree add -b w ../w"), name("branch", "w"));
-    for line in
-        ["git branch -a", "git branch -d x", "git tag -l 'v*'", "git checkout main", "git branch --list x"]
-    {
+    assert_eq!(mints("git tag -f -m Release v1.2.3 HEAD~1"), name("tag", "v1.2.3"));
+    assert_eq!(mints("git tag -as v2 --message=x"), name("tag", "v2"));
+    assert_eq!(mints("git branch --track -f feat/y origin/y"), name("branch", "feat/y"));
+    for line in [
+        "git branch -a",
+        "git branch -d x",
+        "git tag -l 'v*'",
+        "git checkout main",
+        "git branch --list x",
+        "git branch -u origin/main",
+        "git branch x --delete",
+        "git branch --no-merged main",
+        "git branch --edit-description main",
+        "git tag --points-at HEAD",
+        "git tag --verify v1",
+    ] {
         assert_eq!(mints(line), [], "{line}");
     }
 }
