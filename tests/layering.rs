@@ -57,6 +57,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("cli::note", &["cli::output"]),
     ("cli::pin", &["cli::output"]),
     ("cli::replay", &["cli::import", "cli::output", "cli::session", "cli::transcript"]),
+    ("cli::replay::windows", &["cli::output", "cli::window"]),
     ("cli::session", &["cli::output"]),
     ("cli::tool_output", &["cli::output"]),
     ("cli::tool_output::tools", &["cli::output"]),

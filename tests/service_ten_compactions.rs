@@ -31,6 +31,7 @@ use pb::CompressionPath::{Batch, Interactive};
 use serde_json::json;
 use service::Service;
 use std::time::Duration;
+use turnkeep::clock::Stopwatch;
 use turnkeep::rpc::pb;
 use turnkeep::settings::Settings;
 
@@ -61,8 +62,10 @@ const CONTEXT: u64 = 40_000;
 /// A small model on a small machine sums up this one in a minute.
 const SMALL_CONTEXT: u64 = 8_000;
 
-/// Tokens of a source that a small model on a small machine sums up in a minute or two.
-const SMALL_SOURCE: u64 = 2_000;
+/// Tokens of a recording that a small model on a small machine is given to sum up,
+const SOURCE_TOKENS: u64 = 1_500;
+/// and of what is to come of it, with the ledger: in half a minute or so.
+const SLOT_TOKENS: u64 = 300;
 
 /// How long a real model may take.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -119,29 +122,45 @@ async fn what_was_demanded_stays_with_a_summarizer_that_fails(backend: Backend) 
 
 async fn a_real_model_keeps_what_was_demanded_through_ten_compactions(backend: Backend) {
     let (format, turns) = made_up();
-    let play = Play { format, path: Interactive, context: SMALL_CONTEXT, turns, patience: PATIENCE };
-    Box::pin(with_real_model(&backend, "a conversation made up", play, |_| ())).await;
+    let name = "a conversation made up";
+    Box::pin(of_a_real_model(backend, name, (format, turns), SMALL_CONTEXT, |_| ())).await;
 }
 
 async fn a_real_model_keeps_what_was_demanded_in_a_recording(backend: Backend) {
-    let Some((name, format, turns)) = recordings().into_iter().next() else { return };
-    let play = Play { format, path: Interactive, context: CONTEXT, turns, patience: PATIENCE };
-    let small = |settings: &mut Settings| settings.summarizer.source_tokens = SMALL_SOURCE;
-    Box::pin(with_real_model(&backend, name, play, small)).await;
+    let Some((name, format, turns)) = recordings().pop() else { return };
+    let adjust = |settings: &mut Settings| {
+        settings.summarizer.source_tokens = SOURCE_TOKENS;
+        settings.compaction.slot_percent = 1;
+        settings.compaction.slot_tokens_min = SLOT_TOKENS;
+        // A step may take the window from where no summary is made to where one is waited for.
+        settings.compaction.wait_seconds = PATIENCE.as_secs();
+        // One that is late is no reason to do without the next.
+        settings.summarizer.cooldown_seconds = 0;
+        settings.summarizer.breaker_failures = u32::MAX;
+    };
+    Box::pin(of_a_real_model(backend, name, (format, turns), CONTEXT, adjust)).await;
 }
 
 /// What the model says is not looked at, but that it is taken, and what becomes of it.
-async fn with_real_model(backend: &Backend, name: &str, play: Play, adjust: impl FnOnce(&mut Settings)) {
+async fn of_a_real_model(
+    backend: Backend,
+    title: &str,
+    (format, turns): (pb::WireFormat, Vec<Vec<pb::NewEntry>>),
+    context: u64,
+    adjust: impl FnOnce(&mut Settings),
+) {
     let Some(RealModel { endpoint, model, key }) = RealModel::named() else { return };
-    let service = Service::start_with(backend, |settings| {
+    let service = Service::start_with(&backend, |settings| {
         with_model(&endpoint, &model)(settings);
         settings.summarizer.key = key;
         settings.summarizer.attempt_seconds = PATIENCE.as_secs();
         adjust(settings);
     })
     .await;
+    let play = Play { format, path: Interactive, context, turns, patience: PATIENCE };
+    let playing = Stopwatch::start();
     let passes = ten_passes(&service, play).await;
-    print(&format!("{name}, summed up by {model} at {endpoint}"), &passes);
+    print(&format!("{title}, summed up by {model} at {endpoint}"), &passes);
     let by_model: Vec<_> = passes.iter().filter(|pass| pass.compaction.kind() == Summarize).collect();
     for pass in &by_model {
         let by = pass.compaction.summarizer.as_ref().unwrap();
@@ -152,7 +171,8 @@ async fn with_real_model(backend: &Backend, name: &str, play: Play, adjust: impl
     for pass in passes.iter().filter(|pass| pass.compaction.kind() != Summarize) {
         println!("pass {}: {}", pass.compaction.name, pass.compaction.cause);
     }
-    println!("{} of {} summaries are the model's", by_model.len(), passes.len());
+    let seconds = playing.elapsed().as_secs();
+    println!("{} of {} summaries are the model's, in {seconds} s", by_model.len(), passes.len());
     assert!(!by_model.is_empty(), "no summary of the model was taken");
     service.stop().await;
 }

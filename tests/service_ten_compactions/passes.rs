@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use turnkeep::clock::{self, Stopwatch};
+use turnkeep::engine::CompactionOptions;
 use turnkeep::model::{self as core, Seq, Tokenizer};
 use turnkeep::rpc::pb;
 use turnkeep::summary::{Said, literals};
@@ -62,8 +63,9 @@ impl Play {
     }
 
     /// What the documentation says that summary and ledger may take.
-    fn slot_tokens_max(&self) -> u64 {
-        (self.usable() / 20).clamp(2_000, 10_000).min(self.usable() / 8)
+    fn slot_tokens_max(&self, settings: &CompactionOptions) -> u64 {
+        let share = self.usable() * settings.slot_percent / 100;
+        share.clamp(settings.slot_tokens_min, settings.slot_tokens_max).min(self.usable() / 8)
     }
 }
 
@@ -215,7 +217,8 @@ impl Player<'_> {
         let [slot_tokens] = slots[..] else { panic!("{} slots", slots.len()) };
         let count = |text: &str| self.counter().count_text(text);
         let bounded = count(&compaction.summary) + count(&compaction.ledger);
-        assert!(bounded <= self.play.slot_tokens_max(), "{bounded} tokens: {compaction:#?}");
+        let tokens_max = self.play.slot_tokens_max(&self.service.settings.compaction);
+        assert!(bounded <= tokens_max, "{bounded} tokens: {compaction:#?}");
         let pins = compaction.pins.iter().map(|pin| count(&pin.text) + 3).sum::<u64>();
         assert!(slot_tokens <= bounded + pins + FRAME_TOKENS, "{slot_tokens}: {compaction:#?}");
         assert!(compaction.tokens_after < compaction.tokens_before, "{compaction:#?}");

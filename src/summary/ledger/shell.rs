@@ -326,7 +326,7 @@ fn made<'a>(verb: &str, words: &'a [String]) -> Option<&'a String> {
             words.next();
         } else if !word.starts_with('-') {
             name = name.or(Some(word));
-        } else if !options.contains(&word.as_str()) && !(is_tag && word.starts_with("--message=")) {
+        } else if !(options.contains(&word.as_str()) || is_tag && word.starts_with("--message=")) {
             return None;
         }
     }
