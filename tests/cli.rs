@@ -20,6 +20,8 @@ mod operate;
 mod outputs;
 #[path = "support/recorded.rs"]
 mod recorded;
+#[path = "cli/terminal.rs"]
+mod terminal;
 #[path = "cli/windows.rs"]
 mod windows;
 
@@ -326,8 +328,12 @@ async fn a_replay_goes_on_where_no_window_fits(backend: Backend) {
         served.run(&["session", "delete", name]).output();
         let lines = fs::read_to_string(windows).unwrap();
         let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(lines.iter().map(|line| line["version"].clone()).collect::<Vec<_>>(), Vec::from_iter(1..=33));
-        let (refused, fitting): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.get("refused").is_some());
+        assert_eq!(
+            lines.iter().map(|line| line["version"].clone()).collect::<Vec<_>>(),
+            Vec::from_iter(1..=33)
+        );
+        let (refused, fitting): (Vec<_>, Vec<_>) =
+            lines.iter().partition(|line| line.get("refused").is_some());
         assert_eq!((refused.len(), fitting.iter().filter(|line| line["fits"] == true).count()), (3, 30));
         assert!(refused[0]["refused"].as_str().unwrap().starts_with("WINDOW_CANNOT_FIT: "), "{refused:?}");
         assert!(fitting[29]["cut"]["omitted_entries"].as_u64().unwrap() > 0, "{:?}", fitting[29]);
@@ -376,7 +382,8 @@ async fn what_a_replay_was_served_is_written(backend: Backend) {
 
     // What is repaired is told.
     let result = json!({"role": "tool", "tool_call_id": "call_1", "content": "found"});
-    let orphan = json!([{"role": "user", "content": "look"}, result, {"role": "assistant", "content": "done"}]);
+    let orphan =
+        json!([{"role": "user", "content": "look"}, result, {"role": "assistant", "content": "done"}]);
     let file = backend.data_dir().join("orphan.json");
     fs::write(&file, orphan.to_string()).unwrap();
     served.run(&[&["replay", file.to_str().unwrap()], &replay[2..]].concat()).output();

@@ -169,7 +169,9 @@ impl Replay {
             bar.inc(1);
         }
         if is_served && !is_as_restored_whole(client, name, window).await? {
-            measured.differences.push("the window that grew is not the one that is restored whole".to_owned());
+            measured
+                .differences
+                .push("the window that grew is not the one that is restored whole".to_owned());
         }
         Ok(())
     }

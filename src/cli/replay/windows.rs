@@ -51,7 +51,8 @@ impl OfThread<'_> {
         let Windows { path, lines } = self.windows;
         let written = match restored {
             Ok(header) => {
-                let payloads: Vec<_> = items.iter().map(|item| to_single_line(item.payload.clone())).collect();
+                let payloads: Vec<_> =
+                    items.iter().map(|item| to_single_line(item.payload.clone())).collect();
                 serde_json::to_writer(&mut *lines, &Served::new(file, thread, header, items, &payloads)?)
             }
             Err(refusal) => {
@@ -60,7 +61,10 @@ impl OfThread<'_> {
             }
         };
         // Each line at once, so that whoever reads along waits for none.
-        written.map_err(std::io::Error::from).and_then(|()| lines.write_all(b"\n")).and_then(|()| lines.flush())
+        written
+            .map_err(std::io::Error::from)
+            .and_then(|()| lines.write_all(b"\n"))
+            .and_then(|()| lines.flush())
             .with_context(|| format!("cannot write {}", path.display()))
     }
 }
