@@ -153,7 +153,10 @@ async fn replay_all(backend: &Backend, path: &'static str, settings: &[&str]) ->
     let judged = replay_some(backend, (1, usize::MAX), path, settings).await?;
     assert!(judged.windows > 10_000 && judged.cut > judged.windows / 4, "{judged:#?}");
     assert_eq!(judged.unjudged, UNJUDGED.iter().map(|(file, _)| (*file).to_owned()).collect());
-    assert_eq!(judged.refused, REFUSED.iter().map(|(thread, times)| ((*thread).to_owned(), *times)).collect());
+    assert_eq!(
+        judged.refused,
+        REFUSED.iter().map(|(thread, times)| ((*thread).to_owned(), *times)).collect()
+    );
     Some(judged)
 }
 
@@ -169,7 +172,8 @@ async fn every_window_on_the_batch_path_is_accepted(backend: Backend) {
 async fn every_window_with_a_summarizer_that_drops_everything_is_accepted(backend: Backend) {
     let llm = Llm::start([Step::ok(&openai_answer(NOTHING, "stop"))]).await;
     let settings = with_model(&llm);
-    let judged = Box::pin(replay_all(&backend, "interactive", &settings.each_ref().map(String::as_str))).await;
+    let judged =
+        Box::pin(replay_all(&backend, "interactive", &settings.each_ref().map(String::as_str))).await;
     let Some(judged) = judged else { return };
     assert!(judged.of_nothing > 1_000, "{judged:#?}");
 }
@@ -177,7 +181,8 @@ async fn every_window_with_a_summarizer_that_drops_everything_is_accepted(backen
 async fn every_window_with_a_summarizer_that_fails_is_accepted(backend: Backend) {
     let llm = Llm::start([Step::status(400, &json!({"error": {"message": "no"}}))]).await;
     let settings = with_model(&llm);
-    let judged = Box::pin(replay_all(&backend, "interactive", &settings.each_ref().map(String::as_str))).await;
+    let judged =
+        Box::pin(replay_all(&backend, "interactive", &settings.each_ref().map(String::as_str))).await;
     let Some(judged) = judged else { return };
     assert!(!llm.received().is_empty(), "the summarizer was asked");
     assert!(judged.of_nothing == 0 && judged.of_extracts > 1_000, "{judged:#?}");
