@@ -20,6 +20,8 @@ mod operate;
 mod outputs;
 #[path = "support/recorded.rs"]
 mod recorded;
+#[path = "cli/terminal.rs"]
+mod terminal;
 #[path = "cli/windows.rs"]
 mod windows;
 

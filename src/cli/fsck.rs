@@ -1,7 +1,7 @@
 //! `turnkeep fsck`.
 
 use super::SettingsArgs;
-use super::output::{print, print_json, progress, say, table};
+use super::output::{harmless, print, print_json, progress, say, table};
 use crate::clock::SystemClock;
 use crate::engine::{self, Engine, Finding, FsckOptions};
 use crate::entropy::Entropy;
@@ -145,5 +145,7 @@ fn print_counts(counts: &[(&str, u64)], findings: &[Finding]) -> anyhow::Result<
     let rows: Vec<_> =
         counts.iter().map(|(name, count)| vec![(*name).to_owned(), count.to_string()]).collect();
     print(&table(&rows))?;
-    findings.iter().try_for_each(|finding| print(&format!("{}: {}", finding.place, finding.problem)))
+    findings
+        .iter()
+        .try_for_each(|finding| print(&harmless(&format!("{}: {}", finding.place, finding.problem))))
 }

@@ -4,7 +4,7 @@ use super::Remote;
 use crate::rpc::pb;
 use indicatif::{ProgressBar, ProgressStyle};
 use prost_types::Timestamp;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{IsTerminal as _, StdoutLock, Write};
 
 /// Prints a line to standard output.
 pub(super) fn print(line: &str) -> anyhow::Result<()> {
@@ -25,21 +25,65 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 
 /// Prints a text as it is, or, on a terminal, so that it does nothing to it.
 pub(super) fn print_text(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    if out.is_terminal() {
-        return text.lines().try_for_each(|line| Ok(writeln!(out, "{}", harmless(line))?));
-    }
-    out.write_all(text.as_bytes())?;
+    let mut shown = Shown::to_stdout();
+    shown.write(text.as_bytes())?;
     if !text.ends_with('\n') {
-        writeln!(out)?;
+        shown.write(b"\n")?;
     }
-    Ok(())
+    shown.finish()
 }
 
-/// Tells a person something.
+/// Where text is printed that a caller has made: as it is, or, on a terminal, so that it
+/// does nothing to it.
+pub(super) struct Shown<W> {
+    out: W,
+    /// The line that is not at its end, if it is for a terminal.
+    line: Option<Vec<u8>>,
+}
+
+impl Shown<StdoutLock<'static>> {
+    /// To standard output.
+    pub(super) fn to_stdout() -> Self {
+        let out = std::io::stdout().lock();
+        let line = out.is_terminal().then(Vec::new);
+        Self { out, line }
+    }
+}
+
+impl<W: Write> Shown<W> {
+    /// Prints a part of the text.
+    pub(super) fn write(&mut self, mut part: &[u8]) -> anyhow::Result<()> {
+        let Some(line) = &mut self.line else { return Ok(self.out.write_all(part)?) };
+        // A character may lie on the seam of two parts.
+        while let Some(end) = memchr::memchr(b'\n', part) {
+            let (rest, after) = part.split_at(end);
+            line.extend_from_slice(rest);
+            writeln!(self.out, "{}", harmless_line(line))?;
+            line.clear();
+            part = after.get(1..).unwrap_or_default();
+        }
+        line.extend_from_slice(part);
+        Ok(())
+    }
+
+    /// Prints what is left.
+    pub(super) fn finish(mut self) -> anyhow::Result<()> {
+        if let Some(line) = self.line.filter(|line| !line.is_empty()) {
+            write!(self.out, "{}", harmless_line(&line))?;
+        }
+        Ok(self.out.flush()?)
+    }
+}
+
+/// The same of a line with tabs, which may stay.
+fn harmless_line(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).split('\t').map(harmless).collect::<Vec<_>>().join("\t")
+}
+
+/// Tells a person something, in a line.
 #[expect(clippy::print_stderr, reason = "standard error is for people")]
 pub(super) fn say(line: &str) {
-    eprintln!("{line}");
+    eprintln!("{}", harmless(line));
 }
 
 /// Shows how far long work is, on a terminal only.
@@ -214,6 +258,21 @@ mod tests {
     fn control_characters_do_nothing_to_a_terminal() {
         let text = "a\u{1b}]0;title\u{7}b\u{9b}2J\r\n\u{7f}é";
         assert_eq!(harmless(text), "a\\u{1b}]0;title\\u{7}b\\u{9b}2J\\r\\n\\u{7f}é");
+    }
+
+    #[test]
+    fn a_terminal_is_shown_text_in_parts_that_do_nothing_to_it() {
+        let shown = |line: Option<Vec<u8>>| {
+            let mut out = Vec::new();
+            let mut shown = Shown { out: &mut out, line };
+            for part in ["a\t\u{1b}[2J\n\n".as_bytes(), b"\xe2\x82", b"\xac\r\nend\xff"] {
+                shown.write(part).unwrap();
+            }
+            shown.finish().unwrap();
+            out
+        };
+        assert_eq!(String::from_utf8_lossy(&shown(Some(vec![]))), "a\t\\u{1b}[2J\n\n€\\r\nend\u{fffd}");
+        assert_eq!(shown(None), b"a\t\x1b[2J\n\n\xe2\x82\xac\r\nend\xff");
     }
 
     #[test]

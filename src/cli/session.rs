@@ -153,15 +153,21 @@ fn shortened(id: &str) -> String {
 }
 
 async fn newest_turns(client: &mut Client, session: &str, limit: u16) -> anyhow::Result<Vec<pb::Turn>> {
-    if limit == 0 {
-        return Ok(vec![]);
+    const PAGE: usize = 1_000;
+    let mut turns = Vec::new();
+    if limit > 0 {
+        let page = async |page_size, page_token| {
+            let request = pb::ListTurnsRequest { name: session.to_owned(), page_size, page_token };
+            let page = client.sessions.list_turns(request).await?.into_inner();
+            Ok((page.turns, page.next_page_token))
+        };
+        let each = |turn| {
+            turns.push(turn);
+            Ok(())
+        };
+        paged(limit.into(), PAGE, String::new(), page, each).await?;
     }
-    let request = pb::ListTurnsRequest {
-        name: session.to_owned(),
-        page_size: i32::from(limit),
-        page_token: String::new(),
-    };
-    Ok(client.sessions.list_turns(request).await?.into_inner().turns)
+    Ok(turns)
 }
 
 fn turn_json(turn: &pb::Turn) -> serde_json::Value {

@@ -3,7 +3,7 @@
 mod tools;
 
 use super::Remote;
-use super::output::{Listing, bytes, harmless, hex, paged, print, print_json, progress, say, time};
+use super::output::{Listing, Shown, bytes, harmless, hex, paged, print, print_json, progress, say, time};
 use super::resource_name;
 use crate::client::{Client, ClientError};
 use crate::rpc::pb;
@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use pb::read_tool_output_request::{LineRange, Part as Wanted, Search};
 use pb::read_tool_output_response::{End, Line, Part};
 use std::fs::File;
-use std::io::Write;
+use std::io::Write as _;
 use std::path::PathBuf;
 use tonic::Streaming;
 
@@ -148,13 +148,13 @@ impl Show {
         if self.remote.json {
             print_json(&json(&output))?;
         }
-        let mut stdout = std::io::stdout().lock();
+        let mut shown = Shown::to_stdout();
         while let Some(part) = next(&mut parts).await? {
             if let Part::Content(content) = part {
-                stdout.write_all(&content.data)?;
+                shown.write(&content.data)?;
             }
         }
-        Ok(stdout.flush()?)
+        shown.finish()
     }
 }
 

@@ -3,7 +3,7 @@
 mod search;
 
 use super::import::Import;
-use super::output::{harmless, hex, name, print, print_json, progress, say, time};
+use super::output::{Shown, harmless, hex, name, print, print_json, progress, say, time};
 use super::{NO_CONTEXT_WINDOW, Remote, resource_name};
 use crate::client::{Client, wire_format};
 use crate::clock;
@@ -12,7 +12,6 @@ use crate::markdown;
 use crate::rpc::pb;
 use clap::{Args, Subcommand};
 use pb::read_transcript_response::Part;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -136,13 +135,10 @@ impl Show {
         }
         for repair in &header.repairs {
             let kind = name(repair.kind().as_str_name(), "REPAIR_KIND_");
-            say(&harmless(&format!(
-                "repair: {kind} entries {:?} {} {}",
-                repair.seqs, repair.id, repair.detail
-            )));
+            say(&format!("repair: {kind} entries {:?} {} {}", repair.seqs, repair.id, repair.detail));
         }
         for call in &header.unanswered_calls {
-            say(&harmless(&format!("unanswered: {} {} in entry {}", call.name, call.call_id, call.seq)));
+            say(&format!("unanswered: {} {} in entry {}", call.name, call.call_id, call.seq));
         }
         if let Some(preamble) = &header.preamble {
             say(&format!("preamble: {} tokens {}", preamble.tokens, excerpt(&preamble.payload, self.width)));
@@ -254,7 +250,11 @@ impl Export {
             export::plain(bytes, layout)
         };
         match &self.output {
-            None => std::io::stdout().lock().write_all(&written)?,
+            None => {
+                let mut shown = Shown::to_stdout();
+                shown.write(&written)?;
+                shown.finish()?;
+            }
             Some(file) => std::fs::write(file, &written)?,
         }
         say(&format!(

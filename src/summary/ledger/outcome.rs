@@ -226,7 +226,7 @@ fn counted<'a>(lines: impl Iterator<Item = &'a str>) -> Option<TestCounts> {
             let number: u64 = group(1).parse().unwrap_or(0);
             let count = match group(2) {
                 "passed" | "passing" => &mut counts.passed,
-                "failed" | "failing" | "error" | "errors" => &mut counts.failed,
+                "failed" | "failing" | "error" | "errors" | "timed" => &mut counts.failed,
                 _ => continue,
             };
             *count = count.saturating_add(number);
@@ -334,6 +334,12 @@ mod tests {
                 false,
             ),
             ("     Summary [   0.379s] 9/18 tests run: 7 passed, 2 failed, 82 skipped", 7, 2, false),
+            (
+                "Summary [   9.1s] 5 tests run: 2 passed (1 slow), 1 failed, 2 timed out, 0 skipped",
+                2,
+                3,
+                false,
+            ),
             ("Tests:       1 failed, 5 passed, 6 total", 5, 1, false),
             (" Tests  1 failed | 5 passed (6)", 5, 1, false),
             ("\u{1b}[32m  5 passing\u{1b}[0m (3ms)\n  1 failing", 5, 1, false),
