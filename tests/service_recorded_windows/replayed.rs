@@ -154,11 +154,12 @@ async fn replay_all(backend: &Backend, path: &'static str, settings: &[&str]) ->
     let judged = replay_some(backend, (1, usize::MAX), path, settings).await?;
     assert!(judged.windows > 10_000 && judged.cut > judged.windows / 4, "{judged:#?}");
     assert_eq!(judged.unjudged, UNJUDGED.iter().map(|(file, _)| (*file).to_owned()).collect());
-    assert_eq!(
-        judged.refused,
-        REFUSED.iter().map(|(thread, times)| ((*thread).to_owned(), *times)).collect()
-    );
     Some(judged)
+}
+
+/// Threads with restores that are refused, and their number.
+fn known_refusals() -> BTreeMap<String, u64> {
+    REFUSED.iter().map(|(thread, times)| ((*thread).to_owned(), *times)).collect()
 }
 
 fn with_model(llm: &Llm) -> [String; 3] {
@@ -167,7 +168,9 @@ fn with_model(llm: &Llm) -> [String; 3] {
 
 async fn every_window_on_the_batch_path_is_accepted(backend: Backend) {
     let Some(judged) = Box::pin(replay_all(&backend, "batch", &[])).await else { return };
-    assert_eq!((judged.of_nothing, judged.of_extracts), (0, 0));
+    assert_eq!(judged.refused, known_refusals());
+    // What stands in the summary's place tells what left.
+    assert!(judged.of_nothing == 0 && judged.of_extracts > 1_000, "{judged:#?}");
 }
 
 async fn every_window_with_a_summarizer_that_drops_everything_is_accepted(backend: Backend) {
@@ -176,6 +179,7 @@ async fn every_window_with_a_summarizer_that_drops_everything_is_accepted(backen
     let judged =
         Box::pin(replay_all(&backend, "interactive", &settings.each_ref().map(String::as_str))).await;
     let Some(judged) = judged else { return };
+    assert_eq!(judged.refused, known_refusals());
     assert!(judged.of_nothing > 1_000, "{judged:#?}");
 }
 
@@ -186,6 +190,11 @@ async fn every_window_with_a_summarizer_that_fails_is_accepted(backend: Backend)
         Box::pin(replay_all(&backend, "interactive", &settings.each_ref().map(String::as_str))).await;
     let Some(judged) = judged else { return };
     assert!(!llm.received().is_empty(), "the summarizer was asked");
+    // An extract takes more than a summary of a few words: where the user's last message
+    // takes most of the room, some more restores are refused.
+    let mut more = judged.refused.clone();
+    more.remove("claude-code/cli-6113e919-compactions.jsonl #0");
+    assert!(more.into_keys().eq(known_refusals().into_keys()), "{judged:#?}");
     assert!(judged.of_nothing == 0 && judged.of_extracts > 1_000, "{judged:#?}");
 }
 
