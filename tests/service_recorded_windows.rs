@@ -72,13 +72,11 @@ const UNJUDGED: [(&str, &str); 4] = [
 
 /// Threads with restores that are refused, and their number if each turn is restored. What
 /// has to stay is larger than the room.
-const REFUSED: [(&str, u64); 8] = [
+const REFUSED: [(&str, u64); 7] = [
     // In one step the model says 17,490 tokens.
     ("anthropic-messages/vercel-anthropic-pptx-skill.json #0", 1),
     // The only message, what a command printed, has 12,370 tokens.
     ("claude-code-per-type/user__bash_output.jsonl #0", 1),
-    // The user's last message has 8,000 tokens, the first and the newest step 2,000 each.
-    ("claude-code/cli-9e2434f3-2331entries.jsonl #0", 2),
     // The newest step has 13,854 tokens.
     ("gemini/vct-gemini-cli-jsonl.jsonl #0", 1),
     // Opaque entries of 49,313 to 72,802 tokens.

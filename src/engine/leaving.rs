@@ -4,10 +4,10 @@ use super::compaction_options::CompactionOptions;
 use super::log::Position;
 use super::{Engine, Error, compute};
 use crate::codec::digest;
-use crate::limits::{AUDIT_LOSSES_MAX, FIRST_MESSAGE_TOKENS, PINS_MAX};
+use crate::limits::{AUDIT_LOSSES_MAX, FIRST_MESSAGE_TOKENS, LEDGER_PERCENT, PINS_MAX};
 use crate::model::{
     AuditLoss, AuditReport, AuditTally, Cut, Entry, EntryKind, Pin, Seq, Session, Summary, WindowState,
-    WireFormat,
+    WireFormat, percent,
 };
 use crate::store::meta::SessionKey;
 use crate::summary::audit::{Subject, audit};
@@ -150,6 +150,31 @@ fn left(
         known: serde_json::to_value(&known).unwrap_or_default(),
     });
     Left { state, findings }
+}
+
+/// A summary in about so many tokens, or what of it is short enough; nothing if nothing is.
+/// What was done gives way first, then what code found, and last what a model wrote.
+pub(super) fn briefer(session: &Session, summary: &Summary, tokens_max: u64) -> Option<Summary> {
+    let known: Known = serde_json::from_value(summary.known.clone()).unwrap_or_default();
+    let counter = TokenCounter::new(session.format, session.tokenizer());
+    let measure = |text: &str| counter.count_text(text);
+    let mut texts: Vec<String> = Vec::new();
+    let mut room = tokens_max;
+    for text in [&summary.text, &known.written] {
+        let tokens = measure(text);
+        if texts.is_empty() && !text.is_empty() && tokens <= room {
+            texts.push(text.clone());
+            room -= tokens;
+        }
+    }
+    if texts.first() != Some(&summary.text) {
+        let extract = known.extract.render(percent(room, 100 - LEDGER_PERCENT), &measure);
+        room = room.saturating_sub(measure(&extract));
+        texts.extend(Some(extract).filter(|extract| !extract.is_empty()));
+    }
+    let text = texts.join("\n\n");
+    let ledger = known.ledger.render(room.min(measure(&summary.ledger)), &measure);
+    (!text.is_empty() || !ledger.is_empty()).then(|| Summary { text, ledger, ..summary.clone() })
 }
 
 /// Pins statements that are not pinned yet; of one that was found and is said again, the

@@ -4,7 +4,10 @@ use super::*;
 use pb::WireFormat::AnthropicMessages;
 use serde_json::json;
 
-on_embedded_backend!(of_the_newest_step_only_as_many_results_are_shortened_as_it_takes);
+on_embedded_backend!(
+    of_the_newest_step_only_as_many_results_are_shortened_as_it_takes,
+    what_stands_for_what_left_gives_way_before_a_request_is_refused,
+);
 
 const WIDE: u64 = 16_000;
 
@@ -93,6 +96,96 @@ async fn of_the_newest_step_only_as_many_results_are_shortened_as_it_takes(backe
         let mut list = cuts[2].payloads();
         list.push(model(format, "done"));
         let mut snapshot = from_window(&list, &cuts[2].header.window_id);
+        snapshot.session.clone_from(&name);
+        let persisted = service.persist(snapshot).await.unwrap();
+        assert_eq!(persisted.first_seq, persisted.last_seq, "{format:?}");
+    }
+}
+
+/// The summary of a window as its texts; empty if it has none.
+fn summary(window: &Restored) -> String {
+    let of_summary = |item: &&pb::WindowItem| item.origin() == ItemOrigin::Summary;
+    window.items.iter().find(of_summary).map_or_else(String::new, |item| text(&item.payload))
+}
+
+/// A call of a shell.
+fn shell(format: pb::WireFormat, id: &str, command: &str) -> String {
+    let arguments = json!({ "command": command }).to_string();
+    let as_text = json!(arguments).to_string();
+    call(format, id, "shell").replace(r#""{}""#, &as_text).replace(":{}", &format!(":{arguments}"))
+}
+
+fn text(payload: &[u8]) -> String {
+    String::from_utf8_lossy(payload).replace("\\n", "\n")
+}
+
+async fn what_stands_for_what_left_gives_way_before_a_request_is_refused(backend: Backend) {
+    const RULE: &str = "Do not touch migrations/.";
+    let mut service = Service::start(&backend).await;
+    for (number, format) in STRUCTURED.into_iter().enumerate() {
+        let name = format!("sessions/s{number}");
+        service.create(&format!("s{number}"), of_path(format, pb::CompressionPath::Interactive, WIDE)).await;
+        let filler = "word ".repeat(300);
+        for number in 0..8 {
+            service.append(&name, &[user(format, &format!("Look at part {number}, please."))]).await;
+            let id = format!("call_{number}");
+            let said = result(format, &id, "shell", &format!("error: part {number} is missing {filler}"));
+            let ran = shell(format, &id, &format!("make part-{number}"));
+            service.append(&name, &[ran, said]).await;
+        }
+        // Larger than a step: what stands for the rest is in its way.
+        let last = format!("Now this. {RULE} {}", "word ".repeat(3_000));
+        service.append(&name, &[user(format, &last), model(format, "I look.")]).await;
+        let request = pb::CompactTranscriptRequest {
+            session: name.clone(),
+            strategy: pb::CompactionStrategy::Summarize.into(),
+            ..Default::default()
+        };
+        let whole = match compact(&service, request).await.unwrap() {
+            Some(_) => service.window(&name).await,
+            None => panic!("{format:?}: nothing leaves"),
+        };
+        let tokens = whole.header.tokens_after;
+        let all = summary(&whole);
+        for part in ["\nSummary:\n", "part 7, please", "\nDone so far", "[End of what stands"] {
+            assert!(all.contains(part), "{format:?}: {part} in {all}");
+        }
+        // Less and less of it stands there, and at last nothing does.
+        let mut served = vec![];
+        for left in (0..tokens).rev().step_by(11) {
+            match service.try_restore(leaving(&name, left)).await {
+                Ok(window) => served.push((left, window)),
+                Err(refusal) => {
+                    assert_eq!(refusal.kind(), (Code::FailedPrecondition, "WINDOW_CANNOT_FIT"));
+                    break;
+                }
+            }
+        }
+        let mut lengths = vec![all.len()];
+        for (left, window) in &served {
+            assert_accepted(format, window);
+            let cut = window.header.cut.unwrap();
+            assert!(window.header.fits == Some(true) && cut.for_this_request, "{:?}", window.header);
+            assert!(window.header.tokens_after <= *left, "{format:?}: {left}");
+            assert!(text(&window.payloads().concat().into_bytes()).contains(RULE), "{format:?}: {left}");
+            lengths.push(summary(window).len());
+        }
+        lengths.dedup();
+        assert!(lengths.len() > 5 && lengths.last() == Some(&0), "{format:?}: {lengths:?}");
+        // What was done goes first, and what is left is what stood there.
+        let brief: Vec<_> = served.iter().map(|(_, window)| summary(window)).collect();
+        let is_without_ledger = |brief: &&String| !brief.is_empty() && !brief.contains("\nDone so far");
+        assert!(brief.iter().any(|brief| is_without_ledger(&brief)), "{format:?}");
+        // The same request gets the same bytes, from cold too; nothing was recorded.
+        service = service.restart().await;
+        for (left, window) in served.iter().step_by(20) {
+            assert_eq!(service.restore(leaving(&name, *left)).await.payloads(), window.payloads());
+        }
+        assert_eq!(service.window(&name).await.payloads(), whole.payloads());
+        let (_, held) = &served[served.len() / 2];
+        let mut list = held.payloads();
+        list.push(user(format, "done"));
+        let mut snapshot = from_window(&list, &held.header.window_id);
         snapshot.session.clone_from(&name);
         let persisted = service.persist(snapshot).await.unwrap();
         assert_eq!(persisted.first_seq, persisted.last_seq, "{format:?}");

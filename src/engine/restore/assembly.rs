@@ -1,10 +1,12 @@
 //! Reading as much of a log as its window shows, and assembling it.
 
 use super::assembled::Assembled;
+use crate::engine::leaving::briefer;
 use crate::engine::log::Position;
 use crate::engine::segments::Each;
 use crate::engine::window_state::StateAt;
 use crate::engine::{Engine, Error, compute};
+use crate::limits::CUT_ATTEMPTS;
 use crate::model::{Cut, Entry, Seq, WindowState};
 use crate::store::meta::{SessionKey, Tip};
 use crate::tokens::TokenCounter;
@@ -73,7 +75,8 @@ impl Engine {
 
     /// As [`Self::assemble_log`], with as many of the oldest steps left out as are
     /// needed for messages to take at most `tokens_max` tokens. If not even the last
-    /// step fits, as many of its results as are needed are shown by their ends.
+    /// step fits, as many of its results as are needed are shown by their ends; then what
+    /// stands for the steps that left is made as short as is needed.
     pub(in crate::engine) async fn assemble_cut(
         &self,
         key: &SessionKey,
@@ -98,7 +101,11 @@ impl Engine {
         let cut = assembled.state.cut.clone().unwrap_or_default();
         let shown = self.shown(key, tip, at, &cut, |entries| entries).await?;
         let fits = |assembled: &Assembled| assembled.assembler.window(close_pending).tokens() <= tokens_max;
-        let assembled = with_fewest_shortened(tip, at, assembled, shown, fits).await?;
+        let assembled = with_fewest_shortened(tip, at, assembled, shown.clone(), fits).await?;
+        if fits(&assembled) {
+            return Ok(assembled);
+        }
+        let assembled = with_briefer_summary(tip, at, assembled, shown, close_pending, tokens_max).await?;
         let window = assembled.assembler.window(close_pending);
         let tokens = window.tokens();
         if tokens <= tokens_max {
@@ -176,4 +183,35 @@ async fn with_fewest_shortened(
         }
     }
     Ok(shortest)
+}
+
+/// A window with a summary that is short enough for it to fit; with none if it does not fit
+/// even so.
+async fn with_briefer_summary(
+    tip: &Tip,
+    at: &Position,
+    whole: Assembled,
+    shown: ShownEntries,
+    close_pending: bool,
+    tokens_max: u64,
+) -> Result<Assembled, Error> {
+    let Some(summary) = whole.state.summary.clone() else { return Ok(whole) };
+    let number = whole.state_number;
+    let with = |summary| {
+        let state = WindowState { summary, ..WindowState::clone(&whole.state) };
+        assembled(tip, at, StateAt { number, state: Arc::new(state) }, shown.clone())
+    };
+    let without = with(None).await?;
+    let tokens = |assembled: &Assembled| assembled.assembler.window(close_pending).tokens();
+    let Some(mut room) = tokens_max.checked_sub(tokens(&without)) else { return Ok(without) };
+    // What stands around it may take more than was reckoned.
+    for _ in 0..CUT_ATTEMPTS {
+        let Some(summary) = briefer(&tip.session, &summary, room) else { break };
+        let next = with(Some(summary)).await?;
+        match tokens(&next).checked_sub(tokens_max) {
+            None | Some(0) => return Ok(next),
+            Some(excess) => room = room.saturating_sub(excess),
+        }
+    }
+    Ok(without)
 }
