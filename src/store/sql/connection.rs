@@ -200,9 +200,10 @@ pub(super) trait Database: std::fmt::Debug + Send + Sync {
     /// Begins a transaction that writes.
     async fn begin(&self, lane: Lane) -> Result<Box<dyn Transaction>, StoreError>;
 
-    /// Runs a text that is a whole transaction, in one round trip. After an error
-    /// of kind `Unknown` it may have taken effect, or may still do so.
-    async fn transact(&self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError>;
+    /// Runs a text that is a whole transaction, in one round trip, and tells whether it
+    /// changed anything: on `SQLite` it gives a row if it did. After an error of kind
+    /// `Unknown` it may have taken effect, or may still do so.
+    async fn transact(&self, sql: Sql, args: Vec<Arg<'_>>) -> Result<bool, StoreError>;
 
     /// Takes what was deleted out of the database's files, as far as the service
     /// can; whether it could.

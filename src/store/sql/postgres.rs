@@ -96,13 +96,13 @@ impl Database for Postgres {
         }
     }
 
-    async fn transact(&self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
+    async fn transact(&self, sql: Sql, args: Vec<Arg<'_>>) -> Result<bool, StoreError> {
         let mut connection =
             self.pool(Lane::Write).acquire().await.map_err(|error| classify("connect", error))?;
-        match in_time(Lane::Write, bind(sql, args).fetch_all(&mut *connection)).await {
-            Ok(rows) => {
+        match in_time(Lane::Write, bind(sql, args).execute(&mut *connection)).await {
+            Ok(done) => {
                 connection.give_back();
-                rows.iter().map(read_row).collect()
+                Ok(done.rows_affected() > 0)
             }
             // Refused: the server has rolled back.
             Err(error @ sqlx::Error::Database(_)) if !is_disconnect(&error) => {
@@ -217,10 +217,10 @@ fn bind(sql: Sql, args: Vec<Arg<'_>>) -> sqlx::query::Query<'_, sqlx::Postgres, 
         Arg::Int(value) => query.bind(value),
         Arg::OptInt(value) => query.bind(value),
         Arg::Float(value) => query.bind(value),
-        Arg::Text(value) => query.bind(value.into_owned()),
-        Arg::OptText(value) => query.bind(value.map(std::borrow::Cow::into_owned)),
+        Arg::Text(value) => query.bind(value),
+        Arg::OptText(value) => query.bind(value),
         Arg::OptBytes(value) => query.bind(value),
-        Arg::Bytes(value) => query.bind(value.into_owned()),
+        Arg::Bytes(value) => query.bind(value),
     })
 }
 

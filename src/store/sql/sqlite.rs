@@ -91,12 +91,12 @@ impl Database for Sqlite {
         Ok(Box::new(transaction))
     }
 
-    async fn transact(&self, sql: Sql, args: Vec<Arg<'_>>) -> Result<Vec<Row>, StoreError> {
+    async fn transact(&self, sql: Sql, args: Vec<Arg<'_>>) -> Result<bool, StoreError> {
         let mut connection = self.writer.acquire().await.map_err(|error| classify("connect", error))?;
         match bind(sql, args).fetch_all(&mut *connection).await {
             Ok(rows) => {
                 connection.give_back();
-                rows.iter().map(read_row).collect()
+                Ok(!rows.is_empty())
             }
             // A transaction that can be rolled back was not committed.
             Err(error) if connection.execute("ROLLBACK").await.is_ok() => {

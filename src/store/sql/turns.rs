@@ -56,7 +56,7 @@ macro_rules! append_journal {
 }
 
 /// A turn whose entries, if it has any, go to the journal: a whole transaction in
-/// one round trip. Gives a row if the head was moved.
+/// one round trip. Changes nothing if the head is not moved.
 const APPEND: Sql = Sql::each(
     concat!(
         "WITH moved AS (",
@@ -67,7 +67,7 @@ const APPEND: Sql = Sql::each(
         "FROM moved WHERE $31 = 1) ",
         insert_turn!(),
         append_turn!(),
-        "FROM moved RETURNING version",
+        "FROM moved",
     ),
     // `changes()` are the rows that the statement before has written.
     concat!(
@@ -88,7 +88,7 @@ pub(super) async fn commit(db: &dyn Database, new: NewTurn) -> Result<CommitOutc
     let outcome = |moved| if moved { CommitOutcome::Committed } else { CommitOutcome::NotAsExpected };
     let is_one_step = new.branch.is_none() && new.window_state.is_none() && new.outputs.is_empty();
     if is_one_step && !matches!(new.entries, TurnEntries::Segment(_)) {
-        return Ok(outcome(!db.transact(APPEND, append_args(&new)?).await?.is_empty()));
+        return Ok(outcome(db.transact(APPEND, append_args(&new)?).await?));
     }
     let mut tx = db.begin(Lane::Write).await?;
     let moved = commit_stepwise(tx.as_mut(), &new).await?;
