@@ -11,6 +11,7 @@ use crate::preview::{Measure as _, Options as PreviewOptions, Preview, Scanner, 
 use crate::store::ErrorKind;
 use crate::store::meta::{NewOutput, SessionKey};
 use crate::tokens::TokenCounter;
+use crate::tokens::provider_limits::tool_result_limit;
 use bytes::Bytes;
 use destination::Destination;
 
@@ -105,7 +106,7 @@ impl Engine {
             return Err(Error::invalid("head_percent", "must be from 0 to 100"));
         }
         let tip = self.tip(&request.key, None).await?;
-        let limit = tip.session.profile.tool_result_limit.unwrap_or_default();
+        let limit = tool_result_limit(&tip.session.profile);
         let counter = TokenCounter::new(tip.session.format, tip.session.tokenizer());
         let result = ToolResult::new(
             tip.session.format,

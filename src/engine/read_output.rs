@@ -8,6 +8,7 @@ use crate::model::{LengthUnit, Output, OutputName, TenantId, Tokenizer, ToolResu
 use crate::preview::{Escaped, Measure as _, ToolResult, fitting_prefix};
 use crate::store::meta::SessionKey;
 use crate::tokens::TokenCounter;
+use crate::tokens::provider_limits::tool_result_limit;
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use std::ops::Range;
@@ -128,7 +129,7 @@ impl Engine {
         let tip = self.inner.meta.tip(key, None).await?;
         // A deleted session, of which a fork still has the output, has no profile.
         let format = tip.as_ref().map_or(WireFormat::Opaque, |tip| tip.session.format);
-        let limit = tip.and_then(|tip| tip.session.profile.tool_result_limit).unwrap_or_default();
+        let limit = tip.map_or_else(ToolResultLimit::default, |tip| tool_result_limit(&tip.session.profile));
         Ok(page_characters(format, &limit))
     }
 }

@@ -1,12 +1,16 @@
-//! What providers' APIs take of pictures and documents.
+//! What providers' APIs take of pictures and documents, and how long a tool result their
+//! models are to be given.
 //!
 //! The figures are in `provider_limits.json`, each with the words of the provider's
 //! documentation that it was taken from, and with that page's address. Where they say MB
 //! it is taken for a million bytes, unless the API's errors say otherwise. Limits of a
 //! request as a whole, such as on the number of pictures or pages, are not among these.
+//!
+//! No API has a limit on tool results that is smaller than a window. What a vendor's own
+//! agent gives the vendor's models at most is taken for theirs.
 
 use super::catalogue;
-use crate::model::{MediaLimits, ModelProfile, WireFormat};
+use crate::model::{LengthUnit, MediaLimits, ModelProfile, ToolResultLimit, WireFormat};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -24,7 +28,19 @@ struct Provider {
     image_bytes: Option<Figure>,
     image_pixels: Option<Figure>,
     document_bytes: Option<Figure>,
+    tool_result: Option<Length>,
 }
+
+/// How long a tool result may be.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Length {
+    value: u64,
+    unit: LengthUnit,
+}
+
+/// Vendors of models that others host, by what the names of these have in them.
+const FAMILIES: [(&str, &str); 4] =
+    [("claude", "anthropic"), ("gemini", "google"), ("gpt-", "openai"), ("qwen", "alibaba")];
 
 static PROVIDERS: LazyLock<BTreeMap<String, Provider>> = LazyLock::new(|| {
     #[expect(clippy::expect_used, reason = "it is part of the binary, and a test reads it")]
@@ -63,6 +79,22 @@ pub fn media_limits(profile: &ModelProfile, format: WireFormat) -> MediaLimits {
         images: own.images.or_else(|| facts?.images),
         documents: own.documents.or_else(|| facts?.documents),
     }
+}
+
+/// How long a tool result may be in a session with this profile: what the profile says;
+/// else what the vendor of its model has its own agent give it at most, all of which may
+/// be used; else the default.
+pub fn tool_result_limit(profile: &ModelProfile) -> ToolResultLimit {
+    profile.tool_result_limit.or_else(|| of_vendor(&profile.model)).unwrap_or_default()
+}
+
+fn of_vendor(model: &str) -> Option<ToolResultLimit> {
+    let facts = catalogue::find(model)?;
+    let id = facts.id.to_ascii_lowercase();
+    let of_family = || FAMILIES.iter().find(|(family, _)| id.contains(family)).map(|(_, vendor)| *vendor);
+    let of = |vendor: &str| PROVIDERS.get(vendor)?.tool_result;
+    let Length { value, unit } = of(&facts.provider).or_else(|| of(of_family()?))?;
+    Some(ToolResultLimit { length: value, reserve: Some(0), unit, ..ToolResultLimit::default() })
 }
 
 #[cfg(test)]
@@ -117,6 +149,37 @@ mod tests {
         for (model, format, expected) in table {
             assert_eq!(sizes(model, format), expected, "{model} {format:?}");
         }
+    }
+
+    #[test]
+    fn tool_results_are_as_long_as_the_vendors_own_agent_has_them() {
+        let limit = |model: &str| {
+            let model = model.to_owned();
+            let limit = tool_result_limit(&ModelProfile { model, ..ModelProfile::default() });
+            (limit.length_max(), limit.unit)
+        };
+        for (model, expected) in [
+            ("claude-opus-4-5", (50_000, LengthUnit::Characters)),
+            ("us.anthropic.claude-opus-4-5-20251101-v1:0", (50_000, LengthUnit::Characters)),
+            ("openrouter/anthropic/claude-opus-4.5", (50_000, LengthUnit::Characters)),
+            ("gpt-5", (40_000, LengthUnit::Bytes)),
+            ("o3-mini", (40_000, LengthUnit::Bytes)),
+            ("groq/openai/gpt-oss-120b", (40_000, LengthUnit::Bytes)),
+            ("gemini-2.5-pro", (40_000, LengthUnit::Characters)),
+            ("groq/qwen/qwen3.8-27b", (25_000, LengthUnit::Characters)),
+            ("deepseek-chat", (80_000, LengthUnit::Characters)),
+            ("unheard-of", (80_000, LengthUnit::Characters)),
+            ("", (80_000, LengthUnit::Characters)),
+        ] {
+            assert_eq!(limit(model), expected, "{model}");
+        }
+        let own = ToolResultLimit { length: 7_000, ..ToolResultLimit::default() };
+        let profile = ModelProfile {
+            model: "gpt-5".to_owned(),
+            tool_result_limit: Some(own),
+            ..ModelProfile::default()
+        };
+        assert_eq!(tool_result_limit(&profile), own);
     }
 
     #[test]

@@ -39,7 +39,13 @@ async fn a_session_shows_the_limits_that_apply_in_it(backend: Backend) {
     let own = pb::MediaLimits { image_pixels: 700, images: Some(true), ..Default::default() };
     let cases = [
         ("unheard-of", None, None, results(100_000, 20_000, 50), media(20_000_000, 0, 50_000_000, None)),
-        ("o3-mini", None, None, results(100_000, 20_000, 50), media(20_000_000, 0, 50_000_000, Some(false))),
+        (
+            "o3-mini",
+            None,
+            None,
+            pb::ToolResultLimit { unit: pb::LengthUnit::Bytes.into(), ..results(40_000, 0, 50) },
+            media(20_000_000, 0, 50_000_000, Some(false)),
+        ),
         (
             "o3-mini",
             Some(limit),

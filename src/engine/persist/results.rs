@@ -17,7 +17,7 @@ use crate::preview::{oversized_media, oversized_results};
 use crate::store::StoreError;
 use crate::store::meta::{SessionKey, Tip, TurnOutput};
 use crate::tokens::TokenCounter;
-use crate::tokens::provider_limits::media_limits;
+use crate::tokens::provider_limits::{media_limits, tool_result_limit};
 use crate::window::Message;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -189,7 +189,7 @@ fn change(
     tools: &Tools,
     payload: &Bytes,
 ) -> Result<Option<Changed>, Error> {
-    let limit = session.profile.tool_result_limit.unwrap_or_default();
+    let limit = tool_result_limit(&session.profile);
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let mut found = Vec::new();
     let texts = without_media(engine, session, place, tools, payload, &mut found)?;

@@ -5,7 +5,7 @@ use crate::model::{
     LengthUnit, LongPrices, MediaLimits, ModelProfile, Price, Prices, Session, Tokenizer, ToolResultLimit,
 };
 use crate::rpc::pb;
-use crate::tokens::provider_limits::media_limits;
+use crate::tokens::provider_limits;
 
 pub(super) fn model_profile(profile: pb::ModelProfile) -> Result<ModelProfile, Error> {
     let tokenizer = match pb::Tokenizer::try_from(profile.tokenizer) {
@@ -99,13 +99,13 @@ pub(super) fn profile_to(profile: ModelProfile) -> pb::ModelProfile {
 
 /// The limits that apply in a session.
 pub(super) fn applied_limits(session: &Session) -> pb::AppliedLimits {
-    let limit = session.profile.tool_result_limit.unwrap_or_default();
+    let limit = provider_limits::tool_result_limit(&session.profile);
     let limit = ToolResultLimit {
         reserve: Some(limit.length - limit.length_max()),
         head_percent: Some(limit.head_percent()),
         ..limit
     };
-    let media = media_limits(&session.profile, session.format);
+    let media = provider_limits::media_limits(&session.profile, session.format);
     let or_none = |limit: u64| if limit == u64::MAX { 0 } else { limit };
     let media = MediaLimits {
         image_bytes: or_none(media.image_bytes),
