@@ -15,8 +15,8 @@ mod shortened;
 mod tool_result;
 
 pub use ends::{Ends, Scanner, Totals};
-pub use oversized::{Oversized, oversized_results};
-pub use oversized_media::{OversizedMedia, oversized_media};
+pub use oversized::{Oversized, no_result_can_be_oversized, oversized_results};
+pub use oversized_media::{OversizedMedia, no_media_can_be_oversized, oversized_media};
 pub use shortened::{long_result_tokens, shortened_results, shortened_texts};
 pub use tool_result::ToolResult;
 

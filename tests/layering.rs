@@ -83,7 +83,7 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::log", &["engine::segments"]),
     ("engine::offload", &["engine::keys"]),
     ("engine::persist", &["engine::cache", "engine::log"]),
-    ("engine::persist::commit", &["engine::cache", "engine::persist::draft"]),
+    ("engine::persist::commit", &["engine::cache", "engine::persist::draft", "engine::persist::request"]),
     ("engine::persist::draft", &["engine::persist::prepared", "engine::persist::request"]),
     ("engine::persist::prepared", &["engine::persist::refs", "engine::persist::request"]),
     ("engine::persist::report", &["engine::persist::prepared"]),
@@ -104,7 +104,13 @@ const SIDEWAYS: &[(&str, &[&str])] = &[
     ("engine::restore::assembled", &["engine::window_state"]),
     (
         "engine::restore::assembly",
-        &["engine::log", "engine::restore::assembled", "engine::segments", "engine::window_state"],
+        &[
+            "engine::leaving",
+            "engine::log",
+            "engine::restore::assembled",
+            "engine::segments",
+            "engine::window_state",
+        ],
     ),
     ("engine::rewind", &["engine::persist"]),
     ("engine::roll_up", &["engine::keys", "engine::upkeep"]),

@@ -220,11 +220,10 @@ impl Engine {
         if outcome == CommitOutcome::NotAsExpected {
             return Ok(Attempt::Lost { object_first });
         }
-        let reply = Box::new(draft.reply.clone());
         let state = draft.window_state.as_ref().map(|new| new.state.state.clone());
-        self.committed(key, cached, draft);
+        let reply = self.committed(key, cached, draft);
         self.open_branch(key, state.as_ref()).await;
-        Ok(Attempt::Committed(reply))
+        Ok(Attempt::Committed(Box::new(reply)))
     }
 
     /// The recorded answer of a request that was made before, if this is the

@@ -22,6 +22,13 @@ pub struct Oversized<'a> {
     limit: ToolResultLimit,
 }
 
+/// Whether a payload is so short that no result in it is too long: a character of one
+/// byte is never more than six, a token never less than one.
+pub fn no_result_can_be_oversized(payload: &[u8], limit: ToolResultLimit) -> bool {
+    let growth = if limit.unit == LengthUnit::Tokens { 1 } else { 6 };
+    (payload.len() as u64).saturating_mul(growth) <= limit.length_max()
+}
+
 /// The values that make results in `payload` too long, in order; at most one for
 /// each result. The length of a result is that of the message with it alone, without
 /// the data of its pictures and documents, as the most verbose writer would serialize
@@ -32,11 +39,7 @@ pub fn oversized_results(
     limit: ToolResultLimit,
     counter: TokenCounter,
 ) -> Vec<Oversized<'_>> {
-    // The shortest payload that can be too long: a character of one byte is never
-    // more than six, a token never less than one.
-    let length_max = limit.length_max();
-    let growth = if limit.unit == LengthUnit::Tokens { 1 } else { 6 };
-    if (payload.len() as u64).saturating_mul(growth) <= length_max {
+    if no_result_can_be_oversized(payload, limit) {
         return vec![];
     }
     let counter = (limit.unit == LengthUnit::Tokens).then_some((format, counter));

@@ -29,21 +29,24 @@ enum Limit {
     Kind,
 }
 
-/// The pictures and documents in `payload` that exceed a limit, in order. A kind of which
-/// it is not said whether it is taken is.
-///
-/// Where the API takes any number of pixels, a payload that is shorter than the limits
-/// costs one comparison. Elsewhere a few bytes may be a picture that is too large, so
-/// that messages of the user are looked through: their blocks, and of pictures the
-/// header.
-pub fn oversized_media(format: WireFormat, payload: &[u8], limits: MediaLimits) -> Vec<OversizedMedia<'_>> {
+/// Whether a payload is so short that nothing in it exceeds a limit. Where the API takes
+/// any number of pixels, that is one which is shorter than the limits; elsewhere a few
+/// bytes may be a picture that is too large.
+pub fn no_media_can_be_oversized(payload: &[u8], limits: MediaLimits) -> bool {
     let MediaLimits { image_bytes, image_pixels, document_bytes, images, documents } = limits;
     let least = match (images, documents) {
         (Some(false), _) | (_, Some(false)) => 0,
         _ if image_pixels == u64::MAX => image_bytes.min(document_bytes),
         _ => PAYLOAD_BYTES_MIN,
     };
-    if payload.len() as u64 <= least {
+    payload.len() as u64 <= least
+}
+
+/// The pictures and documents in `payload` that exceed a limit, in order. A kind of which
+/// it is not said whether it is taken is. What is not surely short is looked through: the
+/// blocks of messages of the user, and of pictures the header.
+pub fn oversized_media(format: WireFormat, payload: &[u8], limits: MediaLimits) -> Vec<OversizedMedia<'_>> {
+    if no_media_can_be_oversized(payload, limits) {
         return vec![];
     }
     inline_media(format, payload).into_iter().filter_map(|media| oversized(media, limits)).collect()

@@ -1,6 +1,7 @@
 //! Making a turn durable: in the journal or, if it is large, in a segment.
 
 use super::draft::Draft;
+use super::request::PersistReply;
 use crate::engine::cache::CachedTip;
 use crate::engine::{Engine, Error};
 use crate::limits::{JOURNAL_SESSION_BYTES_MAX, JOURNAL_TURN_BYTES_MAX, OBJECT_FIRST_ATTEMPTS};
@@ -48,7 +49,7 @@ impl Engine {
                 created_at: draft.turn.created_at,
             })
         };
-        self.commit(draft.to_commit(key, tip, entries)?).await
+        self.commit(key, draft, draft.to_commit(key, tip, entries)?).await
     }
 
     /// Puts a segment with the turn and all journaled turns before it into the
@@ -87,7 +88,8 @@ impl Engine {
                 self.check_journal_room(key, tip, draft, added).await?;
             }
             let generation = run.generation;
-            match self.commit(draft.to_commit(key, tip, TurnEntries::Segment(run))?).await {
+            let new = draft.to_commit(key, tip, TurnEntries::Segment(run))?;
+            match self.commit(key, draft, new).await {
                 Err(AttemptError::Failed(Error::Internal { source: Some(source), .. }))
                     if is_fenced(source.as_ref()) =>
                 {
@@ -104,9 +106,14 @@ impl Engine {
     }
 
     /// Commits and, if the outcome is not known, reads it back.
-    async fn commit(&self, new: NewTurn) -> Result<CommitOutcome, AttemptError> {
-        let (key, turn) = (new.key.clone(), new.turn.turn.clone());
-        let put = new.outputs.iter().filter(|output| output.held.is_none());
+    async fn commit(
+        &self,
+        key: &SessionKey,
+        draft: &Draft,
+        new: NewTurn,
+    ) -> Result<CommitOutcome, AttemptError> {
+        let turn = &draft.turn;
+        let put = draft.outputs.iter().filter(|output| output.held.is_none());
         let generations: Vec<_> = put.map(|output| output.generation).collect();
         let error = match self.inner.meta.commit_turn(new).await {
             Ok(outcome) => return Ok(outcome),
@@ -117,7 +124,7 @@ impl Engine {
             ErrorKind::Unknown => {
                 metrics::counter!("turnkeep_unknown_commits_total").increment(1);
                 tracing::warn!(session = %key.session, error = %error, "outcome of a commit is read back");
-                match self.inner.meta.settle_turn(&key, &turn.request_id).await {
+                match self.inner.meta.settle_turn(key, &turn.request_id).await {
                     Ok(Some(recorded)) if recorded.turn.receipt == turn.receipt => {
                         Ok(CommitOutcome::Committed)
                     }
@@ -172,39 +179,25 @@ impl Engine {
         Err(Error::JournalFull { session: key.session.clone(), bytes, limit }.into())
     }
 
-    /// Brings the caches up to a turn that is durable now.
-    pub(super) fn committed(&self, key: &SessionKey, cached: &CachedTip, draft: Draft) {
+    /// Brings the caches up to a turn that is durable now. Gives what its caller is told.
+    pub(super) fn committed(&self, key: &SessionKey, cached: &CachedTip, draft: Draft) -> PersistReply {
         metrics::counter!("turnkeep_turns_total").increment(1);
         metrics::counter!("turnkeep_persisted_payload_bytes_total").increment(draft.turn.payload_bytes);
         for TurnOutput { output, .. } in &draft.outputs {
             metrics::counter!("turnkeep_outputs_total").increment(1);
             metrics::counter!("turnkeep_output_raw_bytes_total").increment(output.bytes);
         }
-        let mut tip = cached.tip.clone();
-        let journaled = (draft.body.len() + draft.held_bytes()) as u64;
-        tip.head.version = draft.turn.version;
-        tip.head.branch = draft.turn.branch.clone();
-        tip.head.receipt = draft.turn.receipt;
-        tip.head.window_revision += u64::from(draft.revise_window);
-        if let Some(new) = draft.window_state {
-            (tip.head.window_state, tip.head.window_offset) = (new.state.number, new.window_offset);
-            tip.head.window_revision += 1;
-        }
-        tip.head.journal_bytes = tip.head.journal_bytes.saturating_add(journaled);
-        tip.head.updated_at = draft.turn.created_at;
-        if let Some(branch) = draft.branch {
-            tip.branch = branch;
-        }
-        tip.turn = draft.turn;
+        let next = draft.next_tip(&cached.tip);
         let journal_raw = cached.journal_raw_bytes.load(Ordering::Relaxed) + draft.lines.len() as u64;
-        let branch = BranchKey { tenant: key.tenant.clone(), branch: tip.head.branch.clone() };
         let is_due = journal_raw >= self.inner.options.seal.raw_bytes;
-        let new = CachedTip::new(tip, if is_due { 0 } else { journal_raw });
         if is_due {
-            self.due_for_seal(branch);
+            let (tenant, branch) = (key.tenant.clone(), next.head.branch.clone());
+            self.due_for_seal(BranchKey { tenant, branch });
         }
+        let new = CachedTip::new(next, if is_due { 0 } else { journal_raw });
         self.extend_window(key, &new.tip, &draft.base, draft.entries.into_iter().zip(draft.messages));
         self.inner.caches.tips.insert(key.clone(), new);
+        draft.reply
     }
 }
 

@@ -41,6 +41,27 @@ impl Draft {
         self.outputs.iter().filter_map(|output| output.held.as_ref()).map(Bytes::len).sum()
     }
 
+    /// The head after it was committed on this one.
+    pub(super) fn next_tip(&self, tip: &Tip) -> Tip {
+        let mut tip = tip.clone();
+        tip.head.version = self.turn.version;
+        tip.head.branch = self.turn.branch.clone();
+        tip.head.receipt = self.turn.receipt;
+        tip.head.window_revision += u64::from(self.revise_window);
+        if let Some(new) = &self.window_state {
+            (tip.head.window_state, tip.head.window_offset) = (new.state.number, new.window_offset);
+            tip.head.window_revision += 1;
+        }
+        let journaled = (self.body.len() + self.held_bytes()) as u64;
+        tip.head.journal_bytes = tip.head.journal_bytes.saturating_add(journaled);
+        tip.head.updated_at = self.turn.created_at;
+        if let Some(branch) = &self.branch {
+            tip.branch = branch.clone();
+        }
+        tip.turn = self.turn.clone();
+        tip
+    }
+
     pub(super) fn reply_json(&self) -> Result<String, Error> {
         serde_json::to_string(&self.reply).map_err(|error| Error::Internal {
             context: "encode a reply".to_owned(),

@@ -11,9 +11,12 @@ use crate::engine::{Engine, Error, compute, keys};
 use crate::format::{self, CallTracker, Pushed, Reading};
 use crate::limits::OUTPUT_LABEL_BYTES_MAX;
 use crate::model::{
-    BranchId, ChangedEntry, Digest, GenerationId, Output, OutputId, OutputName, Session, Version,
+    BranchId, ChangedEntry, Digest, GenerationId, MediaLimits, Output, OutputId, OutputName, Session,
+    ToolResultLimit, Version, WireFormat,
 };
-use crate::preview::{oversized_media, oversized_results};
+use crate::preview::{
+    no_media_can_be_oversized, no_result_can_be_oversized, oversized_media, oversized_results,
+};
 use crate::store::StoreError;
 use crate::store::meta::{SessionKey, Tip, TurnOutput};
 use crate::tokens::TokenCounter;
@@ -61,7 +64,9 @@ impl Engine {
         base: &Base,
         prepared: &mut PreparedRequest,
     ) -> Result<(), AttemptError> {
-        if request.keep_tool_results {
+        let new = prepared.entries.get_mut(base.known..).unwrap_or_default();
+        let limits = Limits::of(&tip.session);
+        if request.keep_tool_results || new.iter().all(|entry| limits.allow(entry)) {
             return Ok(());
         }
         let branch = base.branch.as_ref().map_or(&tip.head.branch, |branch| &branch.id).clone();
@@ -70,7 +75,7 @@ impl Engine {
         let mut calls = CallTracker::new(tip.session.format, base.turn.calls.clone());
         let mut seq = base.turn.last_seq;
         let mut is_down = false;
-        for entry in prepared.entries.get_mut(base.known..).unwrap_or_default() {
+        for entry in new {
             seq = seq.next();
             let Some(message) = &entry.message else { continue };
             let reading = message.reading();
@@ -84,7 +89,8 @@ impl Engine {
             }
             let (engine, session, place) = (self.clone(), tip.session.clone(), place.clone());
             let payload = entry.payload.clone();
-            let changed = compute(payload.len(), move || change(&engine, &session, &place, &tools, &payload));
+            let changed =
+                compute(payload.len(), move || change(&engine, &session, limits, &place, &tools, &payload));
             if let Some(changed) = changed.await?? {
                 // A retry neither puts them again nor needs the object store.
                 self.check_new(&request.key, &request.request_id).await?;
@@ -141,6 +147,29 @@ impl Engine {
     }
 }
 
+/// What applies to tool results, pictures and documents of a session.
+#[derive(Clone, Copy)]
+struct Limits {
+    results: ToolResultLimit,
+    media: MediaLimits,
+}
+
+impl Limits {
+    fn of(session: &Session) -> Self {
+        let profile = &session.profile;
+        Self { results: tool_result_limit(profile), media: media_limits(profile, session.format) }
+    }
+
+    /// Whether an entry is so short that nothing in it can exceed them, which needs no look
+    /// at what is in it. Most are.
+    fn allow(&self, entry: &Prepared) -> bool {
+        let (payload, is_new) = (&entry.payload, entry.outputs.is_empty());
+        is_new
+            && no_result_can_be_oversized(payload, self.results)
+            && no_media_can_be_oversized(payload, self.media)
+    }
+}
+
 /// Names of the tools whose results an entry has, by the ids of the calls that they
 /// answer.
 struct Tools(HashMap<String, String>);
@@ -185,16 +214,16 @@ struct Found<'a> {
 fn change(
     engine: &Engine,
     session: &Session,
+    limits: Limits,
     place: &Place,
     tools: &Tools,
     payload: &Bytes,
 ) -> Result<Option<Changed>, Error> {
-    let limit = tool_result_limit(&session.profile);
     let counter = TokenCounter::new(session.format, session.tokenizer());
     let mut found = Vec::new();
-    let texts = without_media(engine, session, place, tools, payload, &mut found)?;
+    let texts = without_media(engine, session.format, limits.media, place, tools, payload, &mut found)?;
     let mut values = Vec::new();
-    let all = oversized_results(session.format, &texts, limit, counter);
+    let all = oversized_results(session.format, &texts, limits.results, counter);
     for oversized in &all {
         let name = new_name(engine, place)?;
         let content = oversized.content();
@@ -222,14 +251,14 @@ fn change(
 /// The entry with texts in place of pictures and documents that are too large.
 fn without_media(
     engine: &Engine,
-    session: &Session,
+    format: WireFormat,
+    limits: MediaLimits,
     place: &Place,
     tools: &Tools,
     payload: &Bytes,
     found: &mut Vec<Found<'_>>,
 ) -> Result<Bytes, Error> {
-    let limits = media_limits(&session.profile, session.format);
-    let all = oversized_media(session.format, payload, limits);
+    let all = oversized_media(format, payload, limits);
     if all.is_empty() {
         return Ok(payload.clone());
     }
