@@ -60,14 +60,9 @@ const STEPS_IN_TURN: usize = 10;
 const USABLE: u64 = 12_000;
 
 /// Files whose uncut logs hold what the judge does not know, and what it says of it.
-const UNJUDGED: [(&str, &str); 4] = [
-    // A block of the client's own.
+const UNJUDGED: [(&str, &str); 1] = [
+    // A block of the client's own, which it writes anew for the API.
     ("anthropic-messages/cline-session.messages.json", "Input tag 'file'"),
-    // Blocks and items that a later version of the client writes.
-    ("claude-code/as-small-trimmed.jsonl", "Input tag 'fallback'"),
-    ("codex-rollout/as-codex-small-trimmed.jsonl", "Invalid value: 'agent_message'"),
-    // The item that the reasoning led to is of an unknown kind.
-    ("openai-responses/vercel-programmatic-1.json", "without its required following item"),
 ];
 
 /// Threads with restores that are refused, and their number if each turn is restored. What

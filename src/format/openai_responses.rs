@@ -30,6 +30,7 @@ const HOSTED: &[&str] = &[
     "mcp_call",
     "mcp_list_tools",
     "program",
+    "program_output",
     "compaction",
     "tool_search_call",
     "tool_search_output",

@@ -195,7 +195,8 @@ pub(super) fn is_item(kind: &str) -> bool {
         || kind.ends_with("_call_output")
         || matches!(
             kind,
-            "reasoning"
+            "agent_message"
+                | "reasoning"
                 | "item_reference"
                 | "compaction"
                 | "mcp_list_tools"

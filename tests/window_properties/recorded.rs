@@ -43,7 +43,7 @@ const REPAIRS: &[(&str, RepairKind, usize)] = &[
 ];
 
 /// Recordings with blocks or items of a kind that the judge does not know.
-const UNJUDGED: &[&str] = &["cline-session.messages.json", "vercel-programmatic-1.json"];
+const UNJUDGED: &[&str] = &["cline-session.messages.json"];
 
 /// The conversations in a folder, by file and number.
 fn conversations(folder: &Path, names: &[&str], members: &[&str]) -> BTreeMap<String, Vec<Entry>> {

@@ -245,6 +245,8 @@ fn check_answer<'a>(
                     format!("{path}: unexpected `tool_use_id` found in `{kind}` blocks: {id}")
                 })?);
             }
+            // Another model went on from here.
+            "fallback" => check_fallback(&path, block)?,
             "text" | "compaction" | "container_upload" => {}
             other => return Err(unexpected_tag(index, at, other)),
         }
@@ -255,6 +257,12 @@ fn check_answer<'a>(
         }
         _ => Ok(open),
     }
+}
+
+fn check_fallback(path: &str, block: &Value) -> Result<(), String> {
+    let lacks = |end: &&str| text(&block[*end]["model"]).is_empty();
+    let lacking = ["from", "to"].into_iter().find(lacks);
+    lacking.map_or(Ok(()), |end| Err(format!("{path}.fallback.{end}.model: Field required")))
 }
 
 fn check_thinking(path: &str, kind: &str, block: &Value) -> Result<(), String> {

@@ -30,6 +30,16 @@ pub(super) const CASES: &[Case] = &[
         {"role":"assistant","content":[{"type":"web_search_tool_result","tool_use_id":"srvtoolu_2","content":[]},{"type":"compaction","content":"c"}]},
         {"role":"user","content":"more"}]"#,
     ),
+    Case::taken(
+        r#"[{"role":"user","content":"hi"},
+        {"role":"assistant","content":[{"type":"fallback","from":{"model":"a"},"to":{"model":"b"}},{"type":"text","text":"t"}]},
+        {"role":"user","content":"more"}]"#,
+    ),
+    Case::refused(
+        r#"[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"fallback","from":{"model":"a"}}]},
+        {"role":"user","content":"more"}]"#,
+        "messages.1.content.0.fallback.to.model: Field required",
+    ),
     Case::open("[]", "at least one message"),
     Case::open(
         r#"[{"role":"user","content":"hi"},{"role":"assistant","content":"a"}]"#,

@@ -18,6 +18,10 @@ const LONE_KINDS: &[&str] = &[
     "mcp_approval_request",
     "mcp_approval_response",
     "compaction",
+    // Between agents, and what calls functions for the model; of the API's own description.
+    "agent_message",
+    "program",
+    "program_output",
     // Seen in a recorded request.
     "additional_tools",
 ];
@@ -92,6 +96,8 @@ fn is_of_model(item: &Value) -> bool {
         | "mcp_list_tools"
         | "mcp_call"
         | "mcp_approval_request"
+        | "program"
+        | "program_output"
         // It may refer to anything.
         | "item_reference" => true,
         // A tool search that the provider ran is answered by the provider.

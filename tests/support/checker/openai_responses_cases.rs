@@ -28,6 +28,14 @@ pub(super) const CASES: &[Case] = &[
         {"type":"tool_search_output","id":"tso_1","call_id":null,"execution":"server","tools":[]},
         {"type":"web_search_call","id":"ws_1"},{"type":"additional_tools","role":"developer","tools":[]}]"#,
     ),
+    // A program of the model's that calls a function, and a message of another agent.
+    Case::taken(
+        r#"[{"role":"user","content":"hi"},{"type":"agent_message","author":"a","recipient":"b","content":[]},
+        {"type":"reasoning","id":"rs_1","summary":[]},{"type":"program","id":"p_1","call_id":"a","code":"f()","fingerprint":"x"},
+        {"type":"function_call","call_id":"b","name":"f","arguments":"{}","caller":{"type":"program"}},
+        {"type":"function_call_output","call_id":"b","output":"1"},
+        {"type":"program_output","id":"po_1","call_id":"a","result":"1","status":"completed"}]"#,
+    ),
     Case::taken(
         r#"[{"type":"local_shell_call","id":"lsh_1","call_id":"a","action":{}},{"type":"function_call_output","call_id":"a","output":"1"},
         {"type":"local_shell_call","call_id":"b","action":{}},{"type":"local_shell_call_output","id":"b","output":"1"},
