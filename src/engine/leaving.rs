@@ -167,7 +167,8 @@ pub(super) fn briefer(session: &Session, summary: &Summary, tokens_max: u64) -> 
             room -= tokens;
         }
     }
-    if texts.first() != Some(&summary.text) {
+    let is_text_too_long = !summary.text.is_empty() && texts.first() != Some(&summary.text);
+    if is_text_too_long {
         let extract = known.extract.render(percent(room, 100 - LEDGER_PERCENT), &measure);
         room = room.saturating_sub(measure(&extract));
         texts.extend(Some(extract).filter(|extract| !extract.is_empty()));

@@ -122,33 +122,42 @@ fn text(payload: &[u8]) -> String {
 async fn what_stands_for_what_left_gives_way_before_a_request_is_refused(backend: Backend) {
     const RULE: &str = "Do not touch migrations/.";
     let mut service = Service::start(&backend).await;
-    for (number, format) in STRUCTURED.into_iter().enumerate() {
+    let paths = [pb::CompressionPath::Interactive, pb::CompressionPath::Batch];
+    let cases = STRUCTURED.into_iter().flat_map(|format| paths.map(|path| (format, path)));
+    for (number, (format, path)) in cases.enumerate() {
+        let is_summarized = path == pb::CompressionPath::Interactive;
         let name = format!("sessions/s{number}");
-        service.create(&format!("s{number}"), of_path(format, pb::CompressionPath::Interactive, WIDE)).await;
+        service.create(&format!("s{number}"), of_path(format, path, WIDE)).await;
         let filler = "word ".repeat(300);
         for number in 0..8 {
-            service.append(&name, &[user(format, &format!("Look at part {number}, please."))]).await;
+            let rule = if number == 1 { RULE } else { "" };
+            service.append(&name, &[user(format, &format!("Look at part {number}, please. {rule}"))]).await;
             let id = format!("call_{number}");
             let said = result(format, &id, "shell", &format!("error: part {number} is missing {filler}"));
             let ran = shell(format, &id, &format!("make part-{number}"));
             service.append(&name, &[ran, said]).await;
         }
         // Larger than a step: what stands for the rest is in its way.
-        let last = format!("Now this. {RULE} {}", "word ".repeat(3_000));
+        let last = format!("Now this. {}", "word ".repeat(3_000));
         service.append(&name, &[user(format, &last), model(format, "I look.")]).await;
+        let strategy =
+            if is_summarized { pb::CompactionStrategy::Summarize } else { pb::CompactionStrategy::Truncate };
         let request = pb::CompactTranscriptRequest {
             session: name.clone(),
-            strategy: pb::CompactionStrategy::Summarize.into(),
+            strategy: strategy.into(),
+            target_tokens: (!is_summarized).then_some(1),
             ..Default::default()
         };
-        let whole = match compact(&service, request).await.unwrap() {
-            Some(_) => service.window(&name).await,
-            None => panic!("{format:?}: nothing leaves"),
-        };
+        // On the batch path the last turn may have cut the window as deep as it goes.
+        compact(&service, request).await.unwrap();
+        let whole = service.window(&name).await;
         let tokens = whole.header.tokens_after;
         let all = summary(&whole);
-        for part in ["\nSummary:\n", "part 7, please", "\nDone so far", "[End of what stands"] {
-            assert!(all.contains(part), "{format:?}: {part} in {all}");
+        for part in [RULE, "\nDone so far", "[End of what stands"] {
+            assert!(all.contains(part), "{format:?} {path:?}: {part} in {all}");
+        }
+        for part in ["\nSummary:\n", "part 7, please"] {
+            assert_eq!(all.contains(part), is_summarized, "{format:?} {path:?}: {part} in {all}");
         }
         // Less and less of it stands there, and at last nothing does.
         let mut served = vec![];
@@ -161,6 +170,8 @@ async fn what_stands_for_what_left_gives_way_before_a_request_is_refused(backend
                 }
             }
         }
+        // What stood there, and nothing else.
+        assert!(is_summarized || served.iter().all(|(_, window)| !summary(window).contains("\nSummary:\n")));
         let mut lengths = vec![all.len()];
         for (left, window) in &served {
             assert_accepted(format, window);
@@ -172,10 +183,12 @@ async fn what_stands_for_what_left_gives_way_before_a_request_is_refused(backend
         }
         lengths.dedup();
         assert!(lengths.len() > 5 && lengths.last() == Some(&0), "{format:?}: {lengths:?}");
-        // What was done goes first, and what is left is what stood there.
-        let brief: Vec<_> = served.iter().map(|(_, window)| summary(window)).collect();
-        let is_without_ledger = |brief: &&String| !brief.is_empty() && !brief.contains("\nDone so far");
-        assert!(brief.iter().any(|brief| is_without_ledger(&brief)), "{format:?}");
+        // What was done goes first.
+        let is_without_ledger = |(_, window): &(u64, Restored)| {
+            let brief = summary(window);
+            !brief.is_empty() && !brief.contains("\nDone so far")
+        };
+        assert_eq!(served.iter().any(is_without_ledger), is_summarized, "{format:?} {path:?}");
         // The same request gets the same bytes, from cold too; nothing was recorded.
         service = service.restart().await;
         for (left, window) in served.iter().step_by(20) {
