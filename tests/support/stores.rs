@@ -314,7 +314,11 @@ impl Database {
         // A statement that was prepared before a migration has the columns of its time.
         match &self.raw {
             Raw::Sqlite(pool) => {
-                let rows = sqlx::query(sql).persistent(false).fetch_all(pool).await.unwrap();
+                // A connection learns of a new schema only when it runs a statement, and sqlx
+                // would take the columns that it knew before.
+                let mut connection = pool.acquire().await.unwrap();
+                sqlx::query("SELECT name FROM sqlite_master").fetch_all(&mut *connection).await.unwrap();
+                let rows = sqlx::query(sql).persistent(false).fetch_all(&mut *connection).await.unwrap();
                 rows.iter().map(sqlite_row).collect()
             }
             Raw::Postgres(pool) => {
